@@ -10,9 +10,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import wait
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
@@ -27,9 +29,16 @@ if TYPE_CHECKING:
     from catalog.service.services import Services
     from catalog.settings.catalog import Settings
     from catalog.settings.identity import IssuerSettings
+    from catalog.settings.ranger import RangerSettings
     from catalog.settings.sections import TelemetrySettings, TlsSettings
 
 _RENEW_WITHIN: Final = timedelta(days=14)
+#: What to do about a part that is not ready. Its problem names no host, since strangers see it, too.
+_WHAT_TO_CHECK: Final = {
+    "database": "Check the server of `database.url`, its disk and permissions, and the findings below.",
+    "storage": "Check `warehouse`: its disk, its owner, and with `s3` the address, credentials and bucket.",
+    "KMS": "Check the address and credentials of each KMS in the settings, and the network.",
+}
 _COLUMNS: Final = ("part", "result", "finding", "what to do")
 
 
@@ -59,7 +68,9 @@ class Finding:
 
 
 def doctor(ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Try database, storage, KMS, clock, policies, certificates and providers, and say what to do.
+    """Try database, storage, KMS, clock, policies, certificates, providers, Ranger and the audit log's files.
+
+    Says what to do about each problem.
 
     Exits with 1 if there is a problem. Warnings are for production.
     """
@@ -91,6 +102,9 @@ def _findings(settings: Settings) -> Iterator[Finding]:
         yield _passed("telemetry", lambda: _set_up(settings.telemetry), said)
     for name, issuer in settings.identity.issuers.items():
         yield _of_provider(f"identity provider {name}", issuer)
+    for name, ranger in settings.ranger.items():
+        yield _of_ranger(f"policy source {name}", ranger)
+    yield from _of_audit_files(settings)
     try:
         with open_state(settings):
             pass
@@ -152,13 +166,20 @@ def _certificate(tls: TlsSettings) -> Finding:
         Certificate(tls)
     except LakewardenError as error:
         return _problem("TLS", error)
-    ends = x509.load_pem_x509_certificates(tls.certificate_file.read_bytes())[0].not_valid_after_utc
+    # Clients refuse a chain in which any certificate is out of its time.
+    chain = x509.load_pem_x509_certificates(tls.certificate_file.read_bytes())
+    begins = max(each.not_valid_before_utc for each in chain)
+    ends = min(each.not_valid_after_utc for each in chain)
+    now, renew = datetime.now(UTC), "Renew the certificate of http.tls."
+    if now >= ends:
+        return Finding("TLS", Result.PROBLEM, f"The certificate expired at {output.moment(ends)}.", renew)
+    if now < begins:
+        said = f"The certificate is not valid before {output.moment(begins)}."
+        return Finding("TLS", Result.PROBLEM, said, "Check the clock of this host, and the certificate.")
     said = f"The certificate is valid until {output.moment(ends)}."
-    left = ends - datetime.now(UTC)
-    if left > _RENEW_WITHIN:
+    if ends - now > _RENEW_WITHIN:
         return Finding("TLS", Result.OK, said)
-    result = Result.WARNING if left > timedelta(0) else Result.PROBLEM
-    return Finding("TLS", result, said, "Renew the certificate of http.tls.")
+    return Finding("TLS", Result.WARNING, said, renew)
 
 
 def _set_up(telemetry: TelemetrySettings) -> None:
@@ -178,10 +199,49 @@ def _of_provider(part: str, issuer: IssuerSettings) -> Finding:
     try:
         keys = fetching_from(issuer)().keys
     except ProviderFailed as error:
-        return Finding(part, Result.PROBLEM, f"Its keys cannot be fetched: {error}.", "Check its settings.")
+        return Finding(
+            part,
+            Result.PROBLEM,
+            f"Its keys cannot be fetched: {error}.",
+            f"Check the address {issuer.issuer}, its certificate, and the network.",
+        )
     except LakewardenError as error:
         return _problem(part, error)
     return Finding(part, Result.OK, f"It publishes {len(keys)} usable keys.")
+
+
+def _of_ranger(part: str, ranger: RangerSettings) -> Finding:
+    """Download policies, and put none in force."""
+    from catalog.policy_sources.ranger_admin import NO_VERSION, Part, RangerAdmin
+
+    try:
+        with closing(RangerAdmin(ranger)) as client:
+            client.download(Part.POLICIES, NO_VERSION, 0)
+    except LakewardenError as error:
+        return Finding(
+            part, Result.PROBLEM, error.message, f"Check `ranger` in the settings, and {ranger.url}."
+        )
+    return Finding(part, Result.OK, f"Policies of {ranger.service} can be downloaded.")
+
+
+def _of_audit_files(settings: Settings) -> Iterator[Finding]:
+    """Whether the files can be appended to. They are not created: that is for the user of the service."""
+    for file in (settings.audit.stream_file, settings.audit.checkpoint_file):
+        if file is None:
+            continue
+        if os.access(file, os.W_OK) if file.exists() else _takes_files(file.parent):
+            yield Finding("audit log", Result.OK, f"{file} can be written.")
+        else:
+            yield Finding(
+                "audit log",
+                Result.PROBLEM,
+                f"{file} cannot be written. Its records stay in the database.",
+                "Create its directory, and grant the user of the service write permission.",
+            )
+
+
+def _takes_files(directory: Path) -> bool:
+    return directory.is_dir() and os.access(directory, os.W_OK | os.X_OK)
 
 
 def _of_catalog(settings: Settings) -> Iterator[Finding]:
@@ -204,6 +264,7 @@ def _of_catalog(settings: Settings) -> Iterator[Finding]:
         yield _passed("KMS", lambda: _wrap(services, master_key), said)
         yield _passed("clock", services.clock.require, "It agrees with the database's.")
         yield from _of_readiness(services)
+        yield from _of_archive(services)
         yield from _of_policies(services)
 
 
@@ -221,6 +282,35 @@ def _wrap(services: Services, master_key: str) -> None:
     services.kms.get_key(created.wrapped, context).wipe()
 
 
+def _of_archive(services: Services) -> Iterator[Finding]:
+    """Whether old records of the audit log can be moved to where the settings say. Nothing is created."""
+    from catalog.base.disk_space import existing
+    from catalog.service.audit_archive import archive_of
+
+    archive = archive_of(services.settings, services.storage)
+    if archive is None:
+        return
+    location = archive.location
+    try:
+        # A directory is made with the first records, a bucket is not.
+        works = (
+            _takes_files(existing(Path("/", *location.segments)))
+            if location.scheme == "file"
+            else not services.storage.is_gone(location)
+        )
+    except LakewardenError:
+        works = False
+    if works:
+        yield Finding("audit archive", Result.OK, f"{location.canonical} answers.")
+    else:
+        yield Finding(
+            "audit archive",
+            Result.PROBLEM,
+            f"{location.canonical} cannot be written. Old records stay in the database.",
+            "Check `audit.archive`: its disk, its owner, and with `s3` the address, credentials and bucket.",
+        )
+
+
 def _of_readiness(services: Services) -> Iterator[Finding]:
     from catalog.service.probes import ANSWER_S
 
@@ -230,7 +320,7 @@ def _of_readiness(services: Services) -> Iterator[Finding]:
             yield Finding(part, Result.OK, "It works.")
         else:
             lost = ", ".join(sorted(problem.lost))
-            hint = f"Not available: {lost}. docs/operations.md, Health, says how it is checked."
+            hint = f"{_WHAT_TO_CHECK[part]} Not available: {lost}."
             yield Finding(part, Result.PROBLEM, problem.text, hint)
 
 

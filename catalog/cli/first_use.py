@@ -11,7 +11,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -282,8 +284,11 @@ def _admin_policies(settings: Settings, admin: str) -> list[dict[str, object]]:
 
 
 def _make_directory(path: Path, mode: int) -> None:
+    """Create a directory in which this user can create files."""
     with _creating(path):
         path.mkdir(mode=mode, parents=True, exist_ok=True)
+        if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
 def _create(path: Path, text: str, mode: int) -> None:
@@ -303,7 +308,8 @@ def _creating(path: Path) -> Iterator[None]:
 
 def _cannot_create(path: Path, failure: OSError) -> LakewardenError:
     return StateUnavailable(
-        f"{path} cannot be created: {failure.strerror}.",
+        f"{path} cannot be created or written: {failure.strerror}.",
         rule="init",
-        hint="Choose another directory with --data-dir or --config, or change its permissions.",
+        hint="Run the command as the user of the service, choose another directory with --data-dir or "
+        "--config, or change its permissions.",
     )

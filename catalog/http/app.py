@@ -111,7 +111,7 @@ class Health(Answer):
 
     Attributes:
         status: ``degraded`` if an operator has to act.
-        problems: the problems; empty if there are none.
+        problems: the problems; empty if there are none. They name no setting, table, path, user or host.
     """
 
     status: Literal["ok", "degraded"]
@@ -184,8 +184,9 @@ def healthz(services: ServicesOf, states: StatesOf) -> Health:
         problems.append("Newer policies are not in force. The service log has the reason.")
     if any(each.problem is not None for each in services.policies.sources.last):
         problems.append("A policy source cannot be synchronized. The service log has the reason.")
-    if differences := services.replicas.differences:
-        problems.append(f"Other replicas have different settings: {', '.join(differences)}.")
+    if services.replicas.differences:
+        # Without their names, which show strangers what is configured here.
+        problems.append("Other replicas have different settings. The service log and /metrics name them.")
     if services.archive_state.is_failing:
         problems.append(ARCHIVE_PROBLEM)
     if states is not None:

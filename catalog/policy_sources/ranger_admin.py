@@ -24,13 +24,14 @@ from urllib.parse import quote, urlencode, urlsplit
 import urllib3
 from urllib3.exceptions import HTTPError
 
+from catalog.base.ca_files import why_unusable
 from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.base.outside_calls import Part as CalledPart
 from catalog.base.outside_calls import outside_call
 from catalog.crypto.private_files import read_private
 from catalog.policy_sources.negotiate import NoTicket, negotiate
 from catalog.settings.ranger import RangerSettings
-from policy.errors import KmsUnavailable, Unavailable
+from policy.errors import KmsUnavailable, PropertyInvalid, Unavailable
 from policy.ranger.parse import MAX_DOCUMENT_SIZE
 
 _LONGEST_PASSWORD: Final = 1024
@@ -93,9 +94,16 @@ class RangerAdmin:
 
     Args:
         settings: where it is, and how it is asked.
+
+    Raises:
+        PropertyInvalid: the file of authorities cannot be used.
     """
 
     def __init__(self, settings: RangerSettings) -> None:
+        if (why := why_unusable(settings.ca_file)) is not None:
+            raise PropertyInvalid(
+                why, rule="settings", hint=f"Correct ca_file of the Ranger at {settings.url} in the settings."
+            )
         self._settings = settings
         self._pool = urllib3.PoolManager(
             num_pools=1,

@@ -11,7 +11,7 @@ import pytest
 from catalog.policy_sources.negotiate import require_kerberos
 from catalog.policy_sources.ranger_admin import NO_VERSION, Part, RangerAdmin, SourceFailed
 from catalog.settings.ranger import RangerSettings
-from policy.errors import RequestInvalid
+from policy.errors import PropertyInvalid, RequestInvalid
 from tests.support.certificates import certificate
 from tests.support.ranger_admin import ranger_admin
 
@@ -40,6 +40,11 @@ def test_a_server_that_the_authority_does_not_vouch_for_is_not_asked(tmp_path: P
             with pytest.raises(SourceFailed, match="SSLError"):
                 _download(settings)
             assert len(ranger.asked) == asked
+
+
+def test_authorities_that_cannot_be_read_are_found_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(PropertyInvalid, match="does not exist"):
+        RangerAdmin(_settings("https://127.0.0.1:1", ca_file=tmp_path / "none"))
 
 
 def test_a_client_certificate_is_shown(tmp_path: Path) -> None:

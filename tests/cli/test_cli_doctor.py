@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.support.certificates import certificate
+from tests.support.certificates import authority, certificate
 from tests.support.host import ADMIN, Host
 from tests.support.identity_provider import identity_provider
+from tests.support.ranger_admin import ranger_admin
 
 
 def told(host: Host, *, code: int = 0, **settings: object) -> Mapping[str, Mapping[str, Any]]:
@@ -88,6 +89,53 @@ def test_a_certificate_is_tried_and_one_that_ends_soon_is_a_warning(host: Host, 
     assert told(host, **files)["TLS"]["result"] == "warning"
     pem.chmod(0o644)
     assert told(host, code=1, **files)["TLS"]["result"] == "problem"
+
+
+@pytest.mark.parametrize(
+    ("begins", "ends", "said"), [(-2, -1, "expired at"), (1, 2, "not valid before")], ids=["past", "future"]
+)
+def test_a_certificate_out_of_its_time_is_a_problem(
+    host: Host, tmp_path: Path, begins: int, ends: int, said: str
+) -> None:
+    pem = certificate(tmp_path, begins=begins, ends=ends)
+    pem.chmod(0o600)
+    found = told(host, code=1, http__tls__certificate_file=pem, http__tls__key_file=pem)["TLS"]
+    assert found["result"] == "problem" and said in found["finding"] and found["what-to-do"]
+
+
+def test_a_chain_ends_with_the_first_of_its_certificates(host: Host, tmp_path: Path) -> None:
+    pem, above = certificate(tmp_path, ends=60), certificate(tmp_path, begins=-2, ends=-1)
+    chain = tmp_path / "chain.pem"
+    chain.write_text(pem.read_text() + authority(above).read_text())
+    pem.chmod(0o600)
+    files = {"http__tls__certificate_file": chain, "http__tls__key_file": pem}
+    assert "expired at" in told(host, code=1, **files)["TLS"]["finding"]
+
+
+def test_files_and_archive_of_the_audit_log_that_cannot_be_written_are_problems(
+    host: Host, tmp_path: Path
+) -> None:
+    blocked = tmp_path / "blocked"
+    blocked.touch()
+    files = {"audit__stream_file": blocked / "stream.json", "audit__archive": f"file://{blocked}/archive"}
+    found = told(host, code=1, **files)
+    assert found["audit log"]["result"] == "problem" and "stream.json" in found["audit log"]["finding"]
+    assert found["audit archive"]["result"] == "problem" and found["audit archive"]["what-to-do"]
+    files = {"audit__stream_file": tmp_path / "stream.json", "audit__archive": f"file://{tmp_path}/archive"}
+    found = told(host, **files)
+    assert found["audit log"]["result"] == found["audit archive"]["result"] == "ok"
+    assert {each.name for each in tmp_path.iterdir()}.isdisjoint({"stream.json", "archive"})
+
+
+def test_a_ranger_is_asked_and_one_that_does_not_answer_is_a_problem(host: Host, tmp_path: Path) -> None:
+    with ranger_admin() as ranger:
+        ranger.put("lake", 1, [])
+        source = {"ranger__prod__url": ranger.url, "ranger__prod__service": "lake"}
+        found = told(host, code=1, **source)["policy source prod"]
+        assert found["result"] == "ok", found
+    assert told(host, code=1, **source)["policy source prod"]["result"] == "problem"
+    found = told(host, code=1, **source, ranger__prod__ca_file=tmp_path / "none")["policy source prod"]
+    assert "does not exist" in found["finding"]
 
 
 def test_a_provider_that_does_not_answer_is_a_problem(host: Host) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
 from catalog.authorization.tokens import TokenStore
+from catalog.cli import first_use
 from catalog.db.engine import open_database
 from tests.support.host import ADMIN, Host
 
@@ -101,6 +103,22 @@ def test_a_data_directory_that_cannot_be_made_is_one_sentence(bare: Host) -> Non
     (bare.root / "data").write_text("a file is in the way")
     result = bare.run("init", "--data-dir", bare.data, code=1)
     assert "cannot be created" in result.stderr and result.stderr.count("Traceback") == 0
+
+
+def test_a_data_directory_of_another_user_is_one_sentence(
+    bare: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as when root made the directory, and the service's user creates the catalog."""
+    bare.data.mkdir(0o700)
+    if os.geteuid() == 0:
+        # Root can write everywhere.
+        monkeypatch.setattr(first_use.os, "access", lambda *_: False)
+    else:
+        bare.data.chmod(0)
+    monkeypatch.setenv("LAKEWARDEN_DATA_DIR", str(bare.data))
+    result = bare.run("init", code=1)
+    bare.data.chmod(0o700)
+    assert f"{bare.data} cannot be created or written: Permission denied." in result.stderr
 
 
 def test_names_that_need_quoting_survive_the_settings_file(bare: Host) -> None:

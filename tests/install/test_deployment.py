@@ -44,6 +44,26 @@ def test_settings_and_secrets_of_compose_are_accepted(tmp_path: Path) -> None:
     assert (DOCKER / build["context"] / build["dockerfile"]).resolve() == DOCKER / "Dockerfile"
 
 
+def test_clients_of_compose_reach_the_catalog_where_tokens_are_sent() -> None:
+    """Clients refuse to send tokens over plain HTTP to the host `catalog`."""
+    services = yaml.safe_load((DOCKER / "compose.yaml").read_text())["services"]
+    assert services["notebook"]["network_mode"] == "service:catalog"
+    assert not {"networks", "ports"} & services["notebook"].keys()
+    assert services["notebook"]["depends_on"] == {"catalog": {"condition": "service_healthy"}}
+    assert "healthcheck" in services["catalog"]
+
+
+def test_the_image_assumes_no_address_that_settings_change() -> None:
+    assert "HEALTHCHECK" not in (DOCKER / "Dockerfile").read_text()
+
+
+def test_the_unit_reads_secrets_where_commands_beside_it_do() -> None:
+    page = (ROOT / "docs" / "deployment.md").read_text()
+    for variable in ("LAKEWARDEN_CONFIG=", "LAKEWARDEN_SECRETS_DIRECTORY="):
+        (line,) = [each for each in UNIT.read_text().splitlines() if variable in each]
+        assert line.removeprefix("Environment=") in page
+
+
 @pytest.mark.interop
 def test_the_dockerfile_has_no_findings() -> None:
     if not (BIN / "hadolint").is_file():

@@ -11,8 +11,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 
-def certificate(directory: Path) -> Path:
-    """A certificate for 127.0.0.1 that vouches for itself, with its key, in one file."""
+def certificate(directory: Path, *, begins: int = -1, ends: int = 1) -> Path:
+    """A certificate for 127.0.0.1 that vouches for itself, with its key, in one file.
+
+    Args:
+        directory: where the file is made.
+        begins: days from now until it is valid.
+        ends: days from now until it is not any more.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kms of a test")])
     now = datetime.datetime.now(datetime.UTC)
@@ -23,8 +29,8 @@ def certificate(directory: Path) -> Path:
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
+        .not_valid_before(now + datetime.timedelta(days=begins))
+        .not_valid_after(now + datetime.timedelta(days=ends))
         .add_extension(alternative, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())
