@@ -6,7 +6,6 @@ nor storage. With `--live` it loads the table: owner, columns, keys and masks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from policy.decision import Reason
     from policy.explain import Considered, Explanation
     from policy.sql_lint.context import Known, TableFacts
-
-_SEEN_BY: tuple[str, ...] = ("select", "all", "_any")
 
 
 def resource_of(text: str) -> Resource:
@@ -108,20 +105,18 @@ def check(
     as_json: AsJson = False,
 ) -> None:
     """Explain whether a user is allowed an access. Exits with 0 if allowed, with 3 if denied."""
-    from catalog.policy_store.kinds import OF_POLICIES
-    from policy.explain import Book, explain
-    from policy.ranger.parse import parse_documents
+    from catalog.service.explanations import Question, explained
 
     if live and not _is_of_table(resource):
         raise typer.BadParameter("--live needs a table or a column. Leave it out for other resources.")
     principal = user_named(ctx, as_user, groups, roles)
-    book = Book(parse_documents(policies_in_force(ctx).stored.contents(*OF_POLICIES)))
+    stored = policies_in_force(ctx).stored
     with lookup(ctx, live=live) as known:
         facts = _facts(resource, known, live=live)
     request = AccessRequest(principal, resource, access, facts.owner if owner is None else owner)
     table = replace(facts.known, service=settings_of(ctx).catalog.name)
-    considered = book.consider(request, at or datetime.now(UTC), table, through, engine)
-    explanation = explain(book, considered)
+    question = Question(request, at or datetime.now(UTC), table, through, engine)
+    considered, explanation = explained(stored, question)
     if as_json:
         output.document(_document(considered, explanation))
     else:
@@ -157,13 +152,15 @@ def _facts(resource: Resource, known: Known, *, live: bool) -> TableFacts:
 
 
 def _document(considered: Considered, explanation: Explanation) -> dict[str, Any]:
+    from catalog.service.explanations import values_seen
+
     decision = explanation.decision
     return {
         "allowed": decision.allowed,
         "reasons": [asdict(each) for each in decision.reasons],
         "at": considered.now.isoformat(),
         "roles-held": explanation.held,
-        **_seen(considered),
+        **values_seen(considered),
         "without": [
             {
                 "policy": each.policy,
@@ -177,53 +174,13 @@ def _document(considered: Considered, explanation: Explanation) -> dict[str, Any
     }
 
 
-def _seen(considered: Considered) -> dict[str, Any]:
-    """Return mask and row filter, if the request is about reading values."""
-    if considered.request.access not in _SEEN_BY:
-        return {}
-    depth = len(considered.request.resource.levels)
-    found: dict[str, Any] = {}
-    if considered.request.resource.levels[-1] == "column":
-        found["mask"] = None if considered.mask is None else asdict(considered.mask)
-    if considered.request.resource.levels[0] == "database" and depth > 1:
-        found["row-filter"] = considered.has_row_filter
-        found["row-filters"] = [
-            {
-                "policy": each.policy,
-                "item": each.item,
-                "filter": None if each.filter is None else each.filter.text,
-                "doubt": each.doubt,
-            }
-            for each in considered.row_filters
-        ]
-        found.update(_decided(considered))
-    return found
-
-
-def _decided(considered: Considered) -> dict[str, Any]:
-    """Return row filter and masks as readers get them, if the table's schema is known."""
-    from policy.errors import PolicyInvalid
-
-    schema = considered.table.schema
-    if schema is None:
-        return {}
-    try:
-        row_filter, masks = considered.row_filter_text, considered.restriction.masks
-    except PolicyInvalid as problem:
-        return {"problem": problem.message}
-    return {
-        "decided-row-filter": row_filter,
-        "decided-masks": {
-            schema.by_id[field_id].name: mask.action.value for field_id, mask in sorted(masks.items())
-        },
-    }
-
-
 def _show(considered: Considered, explanation: Explanation) -> None:
+    from catalog.service.explanations import remarks
+
     decision = explanation.decision
     output.line("allowed" if decision.allowed else "denied")
     output.rows(("rule", "policy", "item", "why"), map(_row, decision.reasons))
-    for remark in _remarks(considered, explanation):
+    for remark in remarks(considered, explanation):
         output.line(remark)
     if explanation.changes:
         output.line("Each of these changes alone would allow it:")
@@ -237,34 +194,3 @@ def _show(considered: Considered, explanation: Explanation) -> None:
 
 def _row(reason: Reason) -> tuple[str | None, ...]:
     return reason.rule, reason.policy, reason.item, reason.detail
-
-
-def _remarks(considered: Considered, explanation: Explanation) -> Iterator[str]:
-    """Yield sentences beside the decision."""
-    if explanation.held:
-        yield f"Roles held: {', '.join(explanation.held)}."
-    if considered.request.access in _SEEN_BY:
-        yield from _masks(considered)
-    for each in explanation.without:
-        answer = "allowed" if each.decision.allowed else "denied"
-        yield f"Without {each.item} of {each.policy!r}: {answer}. {each.decision.explanation}"
-
-
-def _masks(considered: Considered) -> Iterator[str]:
-    seen = _seen(considered)
-    if considered.request.resource.levels[-1] == "column":
-        mask = considered.mask
-        yield (
-            "The column is not masked."
-            if mask is None
-            else f"The column is masked by {mask.policy!r}: {mask.type}."
-        )
-    for each in seen.get("row-filters", ()):
-        shown = f"no row, because {each['doubt']}" if each["filter"] is None else each["filter"]
-        yield f"Rows are filtered by {each['policy']!r}: {shown}"
-    if "problem" in seen:
-        yield f"Scans fail: {seen['problem']}"
-    if "decided-row-filter" in seen:
-        yield f"Row filter as decided: {seen['decided-row-filter']}"
-        masks = (f"{name}: {action}" for name, action in seen["decided-masks"].items())
-        yield f"Masks as decided: {', '.join(masks) or 'none'}"

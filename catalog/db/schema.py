@@ -378,6 +378,21 @@ lw_logout = Table(
     Index("ix_lw_logout_expires", "expires_ms"),
 )
 
+
+#: A session of the console: the SHA-256 of what its cookie is, and the token of its user, sealed under a key
+#: that the cookie alone gives.
+lw_console_session = Table(
+    "lw_console_session",
+    metadata,
+    Column("digest", String(64), primary_key=True),
+    Column("principal", String(255), nullable=False),
+    Column("sealed_token", LargeBinary, nullable=False),
+    Column("begun_ms", BigInteger, nullable=False),
+    Column("expires_ms", BigInteger, nullable=False),
+    Index("ix_lw_console_session_principal", "principal", "begun_ms"),
+    Index("ix_lw_console_session_expires", "expires_ms"),
+)
+
 #: Public keys (Ed25519, 32 bytes) that engines registered with a token, and sign their requests with.
 lw_engine_key = Table(
     "lw_engine_key",

@@ -4,6 +4,7 @@
     /engine/v1   the engine API
     /admin/v1    administration
     /kms/v1      Hadoop's KMS protocol, if enabled in the settings
+    /console     pages for browsers, if the settings have an address for them
     /identity/v1 messages of identity providers about logouts, if an issuer in the settings sends them
     /livez       whether the process answers; needs no token, as the two below
     /readyz      what the catalog can serve now: reading, writing, encrypted tables
@@ -18,7 +19,7 @@ request in one thread (`catalog.http.threads`).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
@@ -68,6 +69,7 @@ from catalog.http.worker_states import WorkerStates
 from catalog.service.archive_state import ARCHIVE_PROBLEM
 from catalog.service.probes import ANSWER_S, Ability
 from catalog.service.services import Services
+from catalog.settings.catalog import Settings
 from policy.errors import StateUnavailable
 
 if TYPE_CHECKING:
@@ -289,6 +291,7 @@ def create_app(services: Services, shared: Shared | None = None, tracing: Tracin
     optional = (
         *(_KMS_ROUTERS if services.settings.kms_endpoint.enabled else ()),
         *((identity_routes.router,) if services.settings.identity.takes_logouts else ()),
+        *_console_routers(services.settings),
     )
     for router in (*_ROUTERS, *iceberg, *optional):
         # `include_router` would build every operation once more, at the first request of each service.
@@ -297,6 +300,15 @@ def create_app(services: Services, shared: Shared | None = None, tracing: Tracin
     app.add_middleware(RouteTable, routes=app.router.routes)
     app.add_middleware(Boundary, metrics=metrics, tracing=tracing)
     return app
+
+
+def _console_routers(settings: Settings) -> Sequence[APIRouter]:
+    if settings.console.url is None:
+        return ()
+    # Templates are only read where there are pages.
+    from catalog.http.console.app import ROUTERS
+
+    return ROUTERS
 
 
 def _endpoints(routers: Iterable[APIRouter]) -> Iterator[str]:

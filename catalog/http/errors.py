@@ -186,10 +186,15 @@ def unforeseen_response(request_id: str, path: str = "") -> Response:
 
 def refusal(request: Request, error: LakewardenError) -> Response:
     """Answer a request that ended with one of our errors; it is counted, and logged with the request."""
+    note_refusal(request, error)
+    return error_response(error, request.url.path)
+
+
+def note_refusal(request: Request, error: LakewardenError) -> None:
+    """Count a request that ended with one of our errors, and have it logged with the request."""
     setattr(request.state, ERROR_STATE, error)
     metrics: Metrics = request.app.state.metrics
     metrics.refused(error.rule or type(error).__name__)
-    return error_response(error, request.url.path)
 
 
 def install(app: FastAPI) -> None:

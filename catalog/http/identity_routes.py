@@ -8,22 +8,19 @@ its signature.
 from __future__ import annotations
 
 from typing import Final
-from urllib.parse import parse_qsl
 
 from fastapi import APIRouter, Request, Response
 
 from catalog.http.auth import ServicesOf, request_id_of
-from catalog.http.errors import ContentTypeRefused
+from catalog.http.forms import FORM, fields_of
 from catalog.http.operations import ERRORS
 from catalog.http.routing import address_of, bounded_body
 from catalog.http.threads import in_thread
 from catalog.service.services import Services
 from policy.errors import NotAuthenticated, RequestInvalid
 
-_FORM: Final = "application/x-www-form-urlencoded"
 _FIELD: Final = "logout_token"
 _LONGEST: Final = 32 * 1024
-_MOST_FIELDS: Final = 10
 
 router = APIRouter(prefix="/identity/v1", tags=["identity"])
 
@@ -36,7 +33,7 @@ router = APIRouter(prefix="/identity/v1", tags=["identity"])
         "requestBody": {
             "required": True,
             "content": {
-                _FORM: {
+                FORM: {
                     "schema": {
                         "type": "object",
                         "required": [_FIELD],
@@ -82,18 +79,7 @@ def _token_in(request: Request, body: bytes) -> str:
         ContentTypeRefused: the body is no form.
         RequestInvalid: the form has none, or more than one.
     """
-    types = request.headers.getlist("content-type")
-    if len(types) != 1 or types[0].partition(";")[0].strip().lower() != _FORM:
-        raise ContentTypeRefused(
-            f"The request has no `Content-Type: {_FORM}`.",
-            rule="content-type",
-            hint=f"Send a form with the field {_FIELD}.",
-        )
-    try:
-        fields = parse_qsl(body.decode("ascii"), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
-    except ValueError:
-        fields = []
-    tokens = [value for name, value in fields if name == _FIELD]
+    tokens = [value for name, value in fields_of(request.headers, body) if name == _FIELD]
     if len(tokens) != 1:
         raise RequestInvalid(
             f"The form must have the field {_FIELD} once.",

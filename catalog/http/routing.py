@@ -72,10 +72,12 @@ _COMMIT_OF_WRITE: Final = "/writes/{write_id}/commit"
 #: Escapes of characters that no database stores as text: NUL and lone surrogates.
 _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
-_Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+#: Answers a request that ended with one of our errors.
+AnswerToError = Callable[[Request, LakewardenError], Response]
 
 
-def _app_of(handler: _Handler) -> ASGIApp:
+def app_of(handler: Handler, answer_to: AnswerToError = refusal) -> ASGIApp:
     """Return a handler as an ASGI application, which answers our errors."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +85,7 @@ def _app_of(handler: _Handler) -> ASGIApp:
         try:
             response = await handler(request)
         except LakewardenError as error:
-            response = refusal(request, error)
+            response = answer_to(request, error)
         await response(scope, receive, send)
 
     return app
@@ -96,17 +98,18 @@ class GuardedRoute(APIRoute):
     #: Query parameters that can be given more than once.
     lists: frozenset[str] = frozenset()
     for_standard_clients: bool = False
+    answer_to: AnswerToError = staticmethod(refusal)
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         super().__init__(path, threaded(endpoint), **options)
-        self.app = _app_of(self._handler)
+        self.app = app_of(self._handler, self.answer_to)
 
-    def get_route_handler(self) -> _Handler:
+    def get_route_handler(self) -> Handler:
         """Return the handler of requests, for the framework too: nothing goes past our checks."""
         return self._handler
 
     @cached_property
-    def _handler(self) -> _Handler:
+    def _handler(self) -> Handler:
         call = EndpointCall(self)
 
         async def called(request: Request, document: object) -> Response:

@@ -8,10 +8,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import TracebackType
 from typing import Self
 
+from catalog.authorization.console_sessions import ConsoleSessions
 from catalog.authorization.engine_keys import EngineKeys
 from catalog.authorization.table_access import TableAccess
 from catalog.commits.committer import Committer
@@ -91,6 +92,7 @@ class Services(ServiceContext):
     replicas: Replicas
     readiness: Readiness
     engine_keys: EngineKeys
+    console_sessions: ConsoleSessions
     kms: KmsClient
     key_life: KeyLife
     key_rotation: KeyRotation
@@ -176,6 +178,9 @@ class Services(ServiceContext):
             replicas=replicas,
             readiness=Readiness(context, replicas, seconds),
             engine_keys=EngineKeys(context.engine, context.tokens, context.now),
+            console_sessions=ConsoleSessions(
+                context.engine, context.now, timedelta(seconds=settings.console.session_s)
+            ),
             kms=kms,
             key_life=KeyLife(context, KeyStates(context, ends), ends),
             key_rotation=KeyRotation(context),

@@ -56,6 +56,7 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from catalog.base.addresses import is_this_machine
+from catalog.settings.console import ConsoleSettings
 from catalog.settings.identity import IdentitySettings
 from catalog.settings.kms import KINDS, KMS_NAME, KmsSettings, OtherKms
 from catalog.settings.kms_options import AbsolutePath, listed
@@ -124,6 +125,7 @@ class Settings(BaseSettings):
         log: the log of the service.
         telemetry: traces and metrics for OpenTelemetry.
         identity: the identity providers whose access tokens are accepted.
+        console: the console for browsers.
         kms_endpoint: the KMS endpoint for standard Hadoop and ORC clients.
         cache: the cache of decoded manifests.
         limits: the largest metadata that is opened, and requests for files that commits add.
@@ -159,6 +161,7 @@ class Settings(BaseSettings):
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     identity: IdentitySettings = IdentitySettings()
+    console: ConsoleSettings = ConsoleSettings()
     kms_endpoint: KmsEndpointSettings = KmsEndpointSettings()
     cache: CacheSettings = CacheSettings()
     limits: LimitSettings = LimitSettings()
@@ -194,6 +197,12 @@ class Settings(BaseSettings):
     def _names_are_believed_on_loopback(self) -> Self:
         if self.kms_endpoint.pseudo and not is_this_machine(self.http.host):
             raise ValueError("kms_endpoint.pseudo needs http.host to be a loopback address")
+        return self
+
+    @model_validator(mode="after")
+    def _a_client_of_the_console_has_a_console(self) -> Self:
+        if self.console.url is None and (names := self.identity.console_issuers):
+            raise ValueError(f"identity.issuers.{names[0]}.console needs console.url, the console's address")
         return self
 
     @model_validator(mode="after")

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, Self, TypeAlias
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema, model_validator
 
+from catalog.settings.console import ConsoleClient
 from catalog.settings.kms_options import AbsolutePath, Seconds, listed, parts_of, require_private_way
 from catalog.settings.sections import Section
 
@@ -72,6 +73,7 @@ class IssuerSettings(Section):
             are not accepted. Needs `max_lifetime_s`.
         max_lifetime_s: maximum number of seconds after `iat` for which a token can be valid. Others, and
             tokens without `iat`, are refused.
+        console: the client with which users log in to the console. Without it, they log in with tokens alone.
     """
 
     issuer: _Text
@@ -93,11 +95,21 @@ class IssuerSettings(Section):
     timeout_s: Seconds = 3.0
     logout_audience: _Texts | None = None
     max_lifetime_s: float | None = Field(default=None, ge=60, le=30 * 86_400)
+    console: ConsoleClient | None = None
 
     @model_validator(mode="after")
     def _a_logout_ends_tokens_of_bounded_lifetime(self) -> Self:
         if self.logout_audience is not None and self.max_lifetime_s is None:
             raise ValueError("logout_audience needs max_lifetime_s: a logout is kept for that long")
+        return self
+
+    @model_validator(mode="after")
+    def _the_console_asks_its_discovery_document(self) -> Self:
+        if self.console is not None:
+            try:
+                provider_url(self.issuer)
+            except ValueError as error:
+                raise ValueError(f"console needs an issuer with a discovery document: {error}") from error
         return self
 
     @model_validator(mode="after")
@@ -135,6 +147,11 @@ class IdentitySettings(Section):
     def takes_logouts(self) -> bool:
         """Whether an issuer tells of logouts."""
         return any(each.logout_audience is not None for each in self.issuers.values())
+
+    @property
+    def console_issuers(self) -> tuple[str, ...]:
+        """The names of the issuers by which users log in to the console."""
+        return tuple(name for name, each in self.issuers.items() if each.console is not None)
 
     @property
     def claims_age(self) -> timedelta:

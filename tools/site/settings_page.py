@@ -24,11 +24,13 @@ from tools.site.environment import OPEN_TELEMETRY, VARIABLES
 GUIDES: Final[Mapping[str, str]] = {
     "": "operations.md#settings",
     "audit": "audit.md",
+    "console": "console.md",
     "database": "operations.md#databases",
     "http": "operations.md#limits-of-connections",
     "http.tls": "operations.md#tls",
     "identity": "identity.md",
     "identity.issuers.NAME": "identity.md#settings",
+    "identity.issuers.NAME.console": "console.md#log-in-with-an-identity-provider",
     "kms": "kms.md",
     "kms_endpoint": "kms-endpoint.md",
     "log": "operations.md#log",
