@@ -22,7 +22,7 @@ from joserfc.util import urlsafe_b64decode
 from catalog.authorization.logouts import Login, Logout
 from catalog.identity.claims import issued_at, principal_of
 from catalog.identity.key_sets import KeySet
-from catalog.identity.logins import login_of, logout_of
+from catalog.identity.logins import check_id_token, login_of, logout_of
 from catalog.identity.provider import fetching_from
 from catalog.identity.provider_keys import MOST_WAITING, ProviderKeys
 from catalog.identity.refusals import token_refused
@@ -38,6 +38,8 @@ _MOST_ELEMENTS: Final = 10_000
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
 #: The types of access tokens, in lower case (RFC 9068, section 2.1); many providers say JWT.
 _TYPES: Final = frozenset({"jwt", "at+jwt", "application/at+jwt"})
+#: That of ID tokens (OpenID Connect Core 1.0, section 2).
+_ID_TYPES: Final = frozenset({"jwt"})
 #: Those of logout tokens (OpenID Connect Back-Channel Logout 1.0, section 2.4).
 _LOGOUT_TYPES: Final = frozenset({"jwt", "logout+jwt", "application/logout+jwt"})
 
@@ -102,6 +104,27 @@ class AccessTokens:
         """Return what a logout token says has ended, and the issuer's name in the settings; as `verify`."""
         issuer, claims = self._signed(text, _LOGOUT_TYPES)
         return logout_of(claims, issuer.settings, self._now()), issuer.name
+
+    def check_login(self, name: str, access_token: str, id_token: str, nonce: str) -> None:
+        """Check that a provider gave both tokens for one login of its client of the console.
+
+        Args:
+            name: the issuer's name in the settings, which has such a client.
+            access_token: the access token, which is checked as that of a request when it is used.
+            id_token: the ID token of the same answer.
+            nonce: what the login was begun with.
+
+        Raises:
+            NotAuthenticated: it did not.
+            ProviderUnavailable: as `verify`.
+        """
+        issuer, claims = self._signed(id_token, _ID_TYPES)
+        access_issuer, access_claims = self._signed(access_token, _TYPES)
+        if issuer.name != name or access_issuer.name != name:
+            raise token_refused("issuer", "the login was begun at another provider")
+        check_id_token(claims, issuer.settings, nonce, self._now())
+        if access_claims.get("sub", claims["sub"]) != claims["sub"]:
+            raise token_refused("subject", "the ID token is of another user than the access token")
 
     def _signed(self, text: str, types: frozenset[str]) -> tuple[_Issuer, dict[str, Any]]:
         """Return the issuer of a token, and its claims, if the signature is good."""

@@ -68,6 +68,18 @@ class BearerTokens:
         self._require_clock()
         return self._access_tokens.logout(text)
 
+    def check_login(self, name: str, access_token: str, id_token: str, nonce: str) -> None:
+        """Check that a provider gave both tokens for one login; see `AccessTokens.check_login`.
+
+        Raises:
+            NotAuthenticated: it did not.
+            StateUnavailable, ProviderUnavailable: as `user`.
+        """
+        if self._access_tokens is None:
+            raise token_refused("issuer", "no issuer is in the settings")
+        self._require_clock()
+        self._access_tokens.check_login(name, access_token, id_token, nonce)
+
 
 def open_bearer_tokens(
     settings: IdentitySettings,

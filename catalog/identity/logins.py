@@ -2,11 +2,13 @@
 
 The signature was checked before.
 
-Source: OpenID Connect Back-Channel Logout 1.0, sections 2.4 and 2.6; RFC 8417 (security event tokens).
+Source: OpenID Connect Back-Channel Logout 1.0, sections 2.4 and 2.6; RFC 8417 (security event tokens); OpenID
+Connect Core 1.0, section 3.1.3.7 (ID tokens).
 """
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
@@ -57,6 +59,32 @@ def logout_of(claims: Mapping[str, object], issuer: IssuerSettings, now: float) 
     # The provider's clock can be ahead when it issues a token, and behind when the token expires.
     lifetime = timedelta(seconds=issuer.max_lifetime_s + 2 * issuer.leeway_s)
     return Logout(issuer.issuer, *_session_and_subject(claims), issued, lifetime)
+
+
+def check_id_token(claims: Mapping[str, object], issuer: IssuerSettings, nonce: str, now: float) -> None:
+    """Check an ID token of a login to the console.
+
+    Args:
+        claims: the claims of a token whose signature is good.
+        issuer: the provider that signed it.
+        nonce: what the login was begun with.
+        now: the time in seconds since 1970.
+
+    Raises:
+        NotAuthenticated: it is none of this login.
+    """
+    if issuer.console is None:
+        raise token_refused("issuer", "users do not log in to the console by this issuer")
+    client = issuer.console.client_id
+    check_audience(claims, (client,))
+    if claims.get("azp", client) != client:
+        raise token_refused("audience", "it was issued to another client")
+    check_times(claims, issuer, now)
+    given = _text(claims, "nonce")
+    if EVENTS in claims or given is None or not hmac.compare_digest(given.encode(), nonce.encode()):
+        raise token_refused("nonce", "it is not of the login that this browser began")
+    if _text(claims, "sub") is None:
+        raise token_refused("subject", "the claim sub is missing")
 
 
 def _issued_at(claims: Mapping[str, object]) -> datetime:

@@ -1,17 +1,19 @@
-"""Asks an identity provider for its public keys, over one bounded HTTP request each.
+"""Asks an identity provider for its public keys, and for the tokens of a login, over bounded HTTP requests.
 
 - TLS, or a loopback address; no redirect is followed, no proxy of the environment taken.
 - The addresses come from the settings, and from the discovery document of the issuer in the settings, which
   has to name the same issuer. What a token says about addresses (`jku`, `x5u`) is never read.
 
-Source: OpenID Connect Discovery 1.0, sections 4 and 4.3.
+Source: OpenID Connect Discovery 1.0, sections 4 and 4.3; RFC 6749, sections 2.3.1 and 4.1.3.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+from urllib.parse import quote, urlencode
 
 import urllib3
 from urllib3.exceptions import HTTPError
@@ -20,12 +22,18 @@ from catalog.base.ca_files import why_unusable
 from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.base.outside_calls import NoAnswer
 from catalog.identity.key_sets import KeySet, KeySetInvalid
+from catalog.settings.console import ConsoleClient
 from catalog.settings.identity import IssuerSettings, provider_url
 from policy import strict_json
 from policy.errors import InvalidInput, PropertyInvalid
 
 _SHORTEST_S: Final = 0.001
 _DISCOVERY: Final = "/.well-known/openid-configuration"
+_KEYS: Final = "jwks_uri"
+_AUTHORIZATION: Final = "authorization_endpoint"
+_TOKEN: Final = "token_endpoint"  # noqa: S105
+_FORM: Final = "application/x-www-form-urlencoded"
+_JSON: Final = MappingProxyType({"Accept": "application/json", "Accept-Encoding": "identity"})
 
 
 class ProviderFailed(NoAnswer):
@@ -68,45 +76,89 @@ class Provider:
         Raises:
             ProviderFailed: no answer in time, or another one than a set of keys.
         """
-        until = time.monotonic() + self._issuer.timeout_s
+        until = self._until()
         try:
-            return KeySet.parse(self._get(self._issuer.jwks_uri or self._discovered(until), until))
+            return KeySet.parse(self._get(self._issuer.jwks_uri or self._discovered(until, _KEYS), until))
         except KeySetInvalid as error:
             raise ProviderFailed(f"the key set is not valid: {error}") from None
 
-    def _discovered(self, until: float) -> str:
-        """Return the address of the keys according to the discovery document."""
-        body = self._get(self._issuer.issuer.rstrip("/") + _DISCOVERY, until)
-        try:
-            document = strict_json.parse(body, what="The discovery document")
-        except InvalidInput:
-            document = None
-        if not isinstance(document, dict) or document.get("issuer") != self._issuer.issuer:
+    def authorization_endpoint(self) -> str:
+        """Return where users log in. Errors: `keys`."""
+        return self._discovered(self._until(), _AUTHORIZATION)
+
+    def exchange(self, grant: Mapping[str, str], client: ConsoleClient) -> tuple[int, dict[str, Any]]:
+        """Send a grant for tokens, and return the HTTP status and the document of the answer.
+
+        Args:
+            grant: the fields of the request.
+            client: the client that sends it: with its secret if it has one, else by its name alone.
+
+        Raises:
+            ProviderFailed: no answer in time, or another one than JSON.
+        """
+        until = self._until()
+        url = self._discovered(until, _TOKEN)
+        headers, fields = {**_JSON, "Content-Type": _FORM}, dict(grant)
+        if client.client_secret is None:
+            fields["client_id"] = client.client_id
+        else:
+            pair = (client.client_id, client.client_secret.get_secret_value())
+            headers |= urllib3.make_headers(basic_auth=":".join(quote(each, safe="") for each in pair))
+        status, body = self._ask("POST", url, until, headers, urlencode(fields))
+        document = _object(body)
+        if document is None:
+            raise ProviderFailed("the answer of the token endpoint is not valid")
+        return status, document
+
+    def _until(self) -> float:
+        return time.monotonic() + self._issuer.timeout_s
+
+    def _discovered(self, until: float, name: str) -> str:
+        """Return an address of the discovery document."""
+        document = _object(self._get(self._issuer.issuer.rstrip("/") + _DISCOVERY, until))
+        if document is None or document.get("issuer") != self._issuer.issuer:
             raise ProviderFailed("the discovery document is not valid, or of another issuer")
         try:
-            return provider_url(str(document.get("jwks_uri")))
+            return provider_url(str(document.get(name)))
         except ValueError as error:
-            raise ProviderFailed(f"the discovery document names no good jwks_uri: {error}") from None
+            raise ProviderFailed(f"the discovery document names no good {name}: {error}") from None
 
     def _get(self, url: str, until: float) -> bytes:
+        status, body = self._ask("GET", url, until, self._headers())
+        if status != 200:
+            raise ProviderFailed(f"it answered with HTTP status {status}")
+        return body
+
+    def _ask(
+        self, method: str, url: str, until: float, headers: Mapping[str, str], body: str | None = None
+    ) -> tuple[int, bytes]:
         left = urllib3.Timeout(total=max(until - time.monotonic(), _SHORTEST_S))
         try:
             answer = self._pool.request(
-                "GET", url, headers=self._headers(), timeout=left, redirect=False, preload_content=False
+                method, url, body, headers=headers, timeout=left, redirect=False, preload_content=False
             )
-            body = read_answer(answer, until)
+            return answer.status, read_answer(answer, until)
         except AnswerOutOfBounds:
             raise ProviderFailed("the answer is too long, or took too long") from None
         except (HTTPError, OSError, ValueError) as error:
             # Without its message: it can quote the token in the file.
             raise ProviderFailed(f"it cannot be asked: {type(error).__name__}") from None
-        if answer.status != 200:
-            raise ProviderFailed(f"it answered with HTTP status {answer.status}")
-        return body
 
     def _headers(self) -> dict[str, str]:
-        headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+        headers = dict(_JSON)
         if self._issuer.token_file is not None:
-            token = self._issuer.token_file.read_text("ascii").strip()
+            try:
+                token = self._issuer.token_file.read_text("ascii").strip()
+            except (OSError, ValueError) as error:
+                raise ProviderFailed(f"its token cannot be read: {type(error).__name__}") from None
             headers["Authorization"] = f"Bearer {token}"
         return headers
+
+
+def _object(body: bytes) -> dict[str, Any] | None:
+    """Return a JSON object; None if it is none."""
+    try:
+        document = strict_json.parse(body, what="The answer")
+    except InvalidInput:
+        return None
+    return document if isinstance(document, dict) else None

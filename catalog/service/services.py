@@ -17,6 +17,7 @@ from catalog.authorization.engine_keys import EngineKeys
 from catalog.authorization.table_access import TableAccess
 from catalog.commits.committer import Committer
 from catalog.context import ServiceContext
+from catalog.identity.code_logins import CodeLogins
 from catalog.key_management.expiry import KeyEnds
 from catalog.key_management.key_list import KeyList
 from catalog.key_management.kms_moves import MasterKeyMoves
@@ -93,6 +94,7 @@ class Services(ServiceContext):
     readiness: Readiness
     engine_keys: EngineKeys
     console_sessions: ConsoleSessions
+    console_logins: CodeLogins | None
     kms: KmsClient
     key_life: KeyLife
     key_rotation: KeyRotation
@@ -181,6 +183,7 @@ class Services(ServiceContext):
             console_sessions=ConsoleSessions(
                 context.engine, context.now, timedelta(seconds=settings.console.session_s)
             ),
+            console_logins=_console_logins(context),
             kms=kms,
             key_life=KeyLife(context, KeyStates(context, ends), ends),
             key_rotation=KeyRotation(context),
@@ -260,6 +263,13 @@ class Services(ServiceContext):
 def _credentials(context: ServiceContext, decisions: StorageDecisions) -> CredentialVending | None:
     sts = context.settings.s3.sts
     return None if sts is None else CredentialVending(context, decisions, sts)
+
+
+def _console_logins(context: ServiceContext) -> CodeLogins | None:
+    url, identity = context.settings.console.url, context.settings.identity
+    if url is None or not identity.console_issuers:
+        return None
+    return CodeLogins(identity.issuers, url, context.bearer_tokens.check_login)
 
 
 def _signing(context: ServiceContext, decisions: StorageDecisions) -> RequestSigning | None:

@@ -10,6 +10,7 @@ import pytest
 from pydantic import BaseModel
 
 from catalog.settings.catalog import NOT_SETTINGS, Settings
+from catalog.settings.console import ConsoleClient
 from catalog.settings.identity import IssuerSettings
 from catalog.settings.kms_options import AwsKmsOptions, HadoopKmsOptions, VaultKmsOptions
 from policy.encryption import governed
@@ -58,7 +59,8 @@ def test_every_setting_is_in_the_reference() -> None:
             for kind in (AwsKmsOptions, HadoopKmsOptions, VaultKmsOptions)
             for name in kind.model_fields
         ),
-        *(f"identity.issuers.NAME.{name}" for name in IssuerSettings.model_fields),
+        *(f"identity.issuers.NAME.{name}" for name in IssuerSettings.model_fields if name != "console"),
+        *(f"identity.issuers.NAME.console.{name}" for name in ConsoleClient.model_fields),
     }
     assert options <= shown
     assert {path.partition(".")[0] for path in shown} == set(Settings.model_fields)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import threading
 import time
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, Key, OctKey, RSAKey
@@ -20,6 +22,7 @@ from joserfc.jwk import ECKey, Key, OctKey, RSAKey
 AUDIENCE = "lake"
 LOGOUT_AUDIENCE = "lake-client"
 _DISCOVERY = "/.well-known/openid-configuration"
+_AUTHORIZE = "/authorize"
 
 
 @cache
@@ -46,6 +49,9 @@ class IdentityProvider:
         asked: the paths it was asked for.
         tokens: the bearer tokens it was shown.
         key: the key that it signs with.
+        user: who logs in at its authorization endpoint, without a question.
+        codes: the codes that were not exchanged yet, each with the parameters of its login.
+        exchanged: the Authorization and the fields of each request that exchanged a code.
     """
 
     url: str
@@ -56,10 +62,18 @@ class IdentityProvider:
     asked: list[str] = field(default_factory=list)
     tokens: list[str | None] = field(default_factory=list)
     key: Key = field(default_factory=lambda: rsa_key("first"))
+    user: str = "ann"
+    codes: dict[str, dict[str, str]] = field(default_factory=dict)
+    exchanged: list[tuple[str | None, dict[str, str]]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.hold.set()
-        self.documents[_DISCOVERY] = {"issuer": self.url, "jwks_uri": f"{self.url}/keys"}
+        self.documents[_DISCOVERY] = {
+            "issuer": self.url,
+            "jwks_uri": f"{self.url}/keys",
+            "authorization_endpoint": f"{self.url}{_AUTHORIZE}",
+            "token_endpoint": f"{self.url}/token",
+        }
         self.publish(self.key)
 
     def publish(self, *keys: Key) -> None:
@@ -87,6 +101,28 @@ class IdentityProvider:
     def token(self, user: str = "ann", **claims: object) -> str:
         """A good token."""
         return self.signed(self.claims(user, **claims))
+
+    def sent_back(self, query: str) -> str:
+        """Log `user` in for an authorization request, and return the address to send the browser back to."""
+        asked = {name: values[0] for name, values in parse_qs(query).items()}
+        code = uuid.uuid4().hex
+        self.codes[code] = {**asked, "user": self.user}
+        back = {"code": code, "state": asked["state"], "iss": self.url}
+        return f"{asked['redirect_uri']}?{urlencode(back)}"
+
+    def tokens_for(self, fields: Mapping[str, str]) -> dict[str, object] | None:
+        """Exchange a code, once, by the verifier of its login; None if it cannot be exchanged."""
+        login = self.codes.pop(fields.get("code", ""), None)
+        verifier = hashlib.sha256(fields.get("code_verifier", "").encode()).digest()
+        challenge = base64.urlsafe_b64encode(verifier).rstrip(b"=").decode()
+        if login is None or (challenge, fields["redirect_uri"]) != (
+            login["code_challenge"],
+            login["redirect_uri"],
+        ):
+            return None
+        user = login["user"]
+        id_token = self.token(user, aud=login["client_id"], nonce=login["nonce"])
+        return {"access_token": self.token(user), "id_token": id_token, "token_type": "Bearer"}
 
     def logout_token(self, **claims: object) -> str:
         """A good logout token, which is about no login yet: give it `sid`, `sub` or both."""
@@ -129,6 +165,13 @@ def identity_provider() -> Iterator[IdentityProvider]:
             provider.asked.append(self.path)
             provider.tokens.append(self.headers.get("Authorization"))
             provider.hold.wait(30)
+            parts = urlsplit(self.path)
+            if parts.path == _AUTHORIZE:
+                self.send_response(302)
+                self.send_header("Location", provider.sent_back(parts.query))
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+                return
             document = provider.documents.get(self.path)
             data = document if isinstance(document, bytes) else json.dumps(document).encode()
             moved = provider.moved.get(self.path)
@@ -140,12 +183,18 @@ def identity_provider() -> Iterator[IdentityProvider]:
             self.wfile.write(data)
 
         def do_POST(self) -> None:
-            # The client credentials grant (RFC 6749, section 4.4): the client's id is the user.
             asked = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             provider.asked.append(self.path)
-            answer = {"access_token": provider.token(asked["client_id"][0]), "token_type": "bearer"}
-            data = json.dumps({**answer, "expires_in": 600}).encode()
-            self.send_response(200)
+            answer: dict[str, object] | None
+            if asked.get("grant_type") == ["authorization_code"]:
+                fields = {name: values[0] for name, values in asked.items()}
+                provider.exchanged.append((self.headers.get("Authorization"), fields))
+                answer = provider.tokens_for(fields)
+            else:
+                # The client credentials grant (RFC 6749, section 4.4): the client's id is the user.
+                answer = {"access_token": provider.token(asked["client_id"][0]), "token_type": "bearer"}
+            data = json.dumps({"error": "invalid_grant"} if answer is None else answer).encode()
+            self.send_response(400 if answer is None else provider.status)
             self.send_header("Content-Length", str(len(data)))
             self.end_headers()
             self.wfile.write(data)

@@ -6,11 +6,12 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from catalog.http.console import audit, explain, files, login, policies, tables
+from catalog.http.console import audit, explain, files, login, policies, provider_login, tables
 
 #: In the order in which they are found.
 ROUTERS: Final[tuple[APIRouter, ...]] = (
     login.open_router,
+    provider_login.open_router,
     files.open_router,
     login.router,
     tables.router,

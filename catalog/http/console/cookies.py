@@ -73,6 +73,8 @@ class Cookie:
 
 
 SESSION: Final = Cookie("lakewarden-console", "strict")
+#: Of a login that a provider finishes: it is needed until the user comes back.
+LOGIN: Final = Cookie("lakewarden-console-login", "lax", 600)
 
 
 def is_over_tls(request: Request) -> bool:

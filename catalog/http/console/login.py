@@ -50,7 +50,7 @@ async def log_in(request: Request) -> Response:
         raise RequestInvalid(
             f"The form must have the field {_FIELD} alone.", rule="form", hint="Use the form of the console."
         )
-    return await in_thread(begin_session, request, fields[_FIELD].strip())
+    return await in_thread(begin_session, request, fields[_FIELD].strip(), see_other(HOME))
 
 
 @router.post("/console/logout")
@@ -64,8 +64,13 @@ def log_out(request: Request, services: ServicesOf) -> Response:
     return response
 
 
-def begin_session(request: Request, token: str) -> Response:
-    """Check a token as the API does, begin a session with it, and send the browser to the first page.
+def begin_session(request: Request, token: str, response: Response) -> Response:
+    """Check a token as the API does, begin a session with it, and set its cookie.
+
+    Args:
+        request: the request that logs in.
+        token: the token.
+        response: the answer to it.
 
     Raises:
         NotAuthenticated: it is not valid, for whatever reason.
@@ -84,6 +89,5 @@ def begin_session(request: Request, token: str) -> Response:
     former = SESSION.value(request)
     if former is not None:
         services.console_sessions.end(former)
-    response = see_other(HOME)
     SESSION.set(request, response, services.console_sessions.begin(user.name, token))
     return response

@@ -19,8 +19,8 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from catalog.audit.records import clean
 from catalog.authorization.authorizer import Caller
+from catalog.base.clean_text import clean
 from catalog.http.auth import request_id_of
 from catalog.http.console.navigation import shown_to
 from catalog.service.services import Services
