@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from catalog.cli import output
 from catalog.cli.arguments import AsJson
 from catalog.cli.policy_check import moment_with_zone
 from catalog.cli.reports import AsCsv, HtmlFile, one_form, show
@@ -40,15 +42,22 @@ def diff(
 ) -> None:
     """Show what a change of policies would grant to users of the catalog, and what it would take away.
 
-    It compares decisions on namespaces, tables, their columns and locations, keys, engines and the service.
+    It compares decisions on namespaces, tables, views, columns, locations, keys, engines and the service.
     """
     from catalog.reports.access_changes import changes_report
 
     form = one_form(as_json=as_json, as_csv=as_csv, html=html)
     before = _policies(ctx, old, None)
     after = _policies(ctx, new, before)
-    with open_services(ctx) as services:
-        report = changes_report(services, before, after, at or datetime.now(UTC), f"Access: {old} to {new}")
+    with output.progress("Comparing policies") as tell, open_services(ctx) as services:
+        report = changes_report(
+            services,
+            before,
+            after,
+            at or datetime.now(UTC),
+            f"Access: {old} to {new}",
+            partial(tell, "Resources"),
+        )
     show(report, form)
 
 

@@ -78,6 +78,11 @@ def view(connection: Connection, catalog: str, name: TableName) -> ViewRecord | 
     return None if row is None else _record(row)
 
 
+def every_view(connection: Connection, catalog: str) -> list[ViewRecord]:
+    """Return all views of a catalog."""
+    return [_record(row) for row in connection.execute(select(lw_view).where(lw_view.c.catalog == catalog))]
+
+
 def has_views(connection: Connection, catalog: str, namespace: Namespace) -> bool:
     """Return whether there is a view directly in a namespace."""
     mine = (lw_view.c.catalog == catalog, lw_view.c.namespace == ".".join(namespace))

@@ -3,30 +3,30 @@
 Rules:
 - What is compared are decisions: each access type of a resource, for a column with the mask, for a table with
   the row filters. Nothing is concluded from the texts of policies.
-- Resources are alike if they are of one kind, in the same zones, and each policy relates to them in one way.
-  A policy with a macro, or with a condition that looks at names or tags of the resource, tells all apart.
-- Nothing is asked where it cannot matter: where both sets have the same policies about a resource, and for
-  users to whom no policy that differs says anything and who hold the same roles. A difference of zones, and
-  where there are conditions, of tags or attributes of users, can matter to everybody.
-- Where policies that depend on the time differ, and the answers do not at this time, that is a change, too.
+- A decision about a kind of resource, in the same zones, depends only on what policies say to the user about
+  it (`policy.access.statements`). One is enough for all users and resources for whom that is the same.
+- Where both sets say the same, nothing is decided: the answers are equal, now and at every time.
+- Roles, attributes, tags and owners decide which items name a user and which conditions hold. That is part of
+  what policies say. Where zones differ, every answer is compared.
+- Where both sets say different things, answers that are the same now can differ at another time, if the time
+  decides something in what they say. That is a change, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeAlias
 
-from policy.access.people import People, Relevant
+from policy.access.people import People, Users, first
+from policy.access.statements import Numbers, Statement, Statements, alike
+from policy.access.timed import timed_names
+from policy.access.user_names import UserNames
 from policy.principal import Principal
-from policy.privileges.requests import ALL, ANY, AccessRequest, Resource
-from policy.ranger.answers import relation
-from policy.ranger.index import has_macro
-from policy.ranger.matching import Match, Target
+from policy.privileges.requests import ANY, AccessRequest, Resource
 from policy.ranger.model import Policy
 from policy.ranger.policy_set import PolicySet
-from policy.ranger.tags import says
 
 ROWS: Final = "rows"
 """What of a table's rows is seen, beside the access types."""
@@ -34,10 +34,7 @@ ROWS: Final = "rows"
 DENIED: Final = "denied"
 ALLOWED: Final = "allowed"
 AT_OTHER_TIMES: Final = "at other times"
-"""The effect where policies differ that depend on the time, and the answers do not now."""
-
-#: Policies of both sets about a resource.
-_About: TypeAlias = tuple[Sequence[Policy], Sequence[Policy]]
+"""The effect where policies say different things, some by the time, and the answers are the same now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,15 +79,6 @@ class Change:
 _Kind: TypeAlias = tuple[str | None, str, str, tuple[str, ...]]
 
 
-@dataclass(slots=True)
-class _Group:
-    """Resources that are alike, by one of them."""
-
-    first: Thing
-    about: _About
-    resources: list[Resource] = field(default_factory=list)
-
-
 def differences(
     old: PolicySet, new: PolicySet, people: People, things: Iterable[Thing], now: datetime
 ) -> list[Change]:
@@ -100,19 +88,15 @@ def differences(
         old: the policies before.
         new: the policies after.
         people: the users, made of both sets in this order and of the owners of all things.
-        things: what to compare.
+        things: what to compare. Most of the work for one is done before the next one is taken.
         now: the time, with a zone.
     """
     comparison = _Comparison(old, new, people, now)
-    groups: dict[Hashable, _Group] = {}
+    found: dict[_Kind, dict[Users, list[Resource]]] = {}
     for thing in things:
-        for part, about in comparison.parts(thing):
-            group = groups.setdefault(comparison.kind(part, about), _Group(part, about))
-            group.resources.append(part.resource)
-    found: dict[_Kind, dict[frozenset[int], list[Resource]]] = {}
-    for group in groups.values():
-        for kind, users in comparison.changes(group.first, group.about).items():
-            found.setdefault(kind, {}).setdefault(frozenset(users), []).extend(group.resources)
+        for resource, changes in comparison.changes(thing):
+            for kind, users in changes.items():
+                found.setdefault(kind, {}).setdefault(users, []).append(resource)
     return [
         Change(_effect(*kind), *kind[:3], people.names(users), tuple(resources), kind[3])
         for kind, by_users in found.items()
@@ -126,9 +110,8 @@ def answers(
     resource: Resource,
     owner: str | None,
     now: datetime,
-    accesses: Set[str] | None = None,
 ) -> dict[str, str]:
-    """What a set of policies answers to a user about a resource, by access type; to some, if not to all.
+    """What a set of policies answers to a user about a resource, by access type.
 
     For a column, `select` says the mask. For a table, `ROWS` says which rows are seen.
     """
@@ -136,9 +119,8 @@ def answers(
     def allows(access: str) -> bool:
         return policies.decide(AccessRequest(principal, resource, access, owner), now).allowed
 
-    asked = resource.access_types if accesses is None else resource.access_types & accesses
-    found = {each: ALLOWED if allows(each) else DENIED for each in sorted(asked)}
-    if resource.levels[-1] == "column" and found.get("select") == ALLOWED:
+    found = {each: ALLOWED if allows(each) else DENIED for each in sorted(resource.access_types)}
+    if resource.levels[-1] == "column" and found["select"] == ALLOWED:
         database, table, column = resource.values
         mask = policies.mask_for(principal, database, table, column, now, owner=owner)
         found["select"] = ALLOWED if mask is None else f"masked: {mask.type}"
@@ -165,143 +147,137 @@ def _effect(access: str | None, before: str, after: str, timed: tuple[str, ...])
 
 
 class _Comparison:
+    """Compares what two sets of policies answer."""
+
     def __init__(self, old: PolicySet, new: PolicySet, people: People, now: datetime) -> None:
-        self._sets = (old, new)
-        self._people = people
-        self._now = now
-        self._other_roles = people.with_other_roles
-        users, tags, zones = (
+        self._people, self._now = people, now
+        names, numbers = UserNames([each.name for each in people.users]), Numbers()
+        self._sides = tuple(Statements(each, people, names, now, numbers) for each in (old, new))
+        users, tags, self._zones_differ = (
             before != after for before, after in zip(old.surroundings, new.surroundings, strict=True)
         )
-        self._conditions_differ, self._zones_differ = users or tags, zones
+        self._other_roles = self._roles_that_differ()
+        self._conditions_differ = users or tags or bool(self._other_roles)
+        self._changes: dict[Hashable, dict[_Kind, Users]] = {}
+        self._answers: tuple[dict[Hashable, dict[str, str]], ...] = ({}, {})
 
-    def parts(self, thing: Thing) -> Iterator[tuple[Thing, _About]]:
-        """What of a resource can differ: itself, and a table's columns, with the policies about it."""
-        found: _About = (
-            self._sets[0].candidates(thing.resource),
-            self._sets[1].candidates(thing.resource),
-        )
-        if not self._concerned(found, thing.owner):
+    def _roles_that_differ(self) -> frozenset[str]:
+        """The roles that other users hold in the one set than in the other."""
+        old, new = (side.named for side in self._sides)
+        return frozenset(each for each in old.roles | new.roles if old.holders(each) != new.holders(each))
+
+    def changes(self, thing: Thing) -> Iterator[tuple[Resource, dict[_Kind, Users]]]:
+        """The differences for a resource and a table's columns, with the users."""
+        found = tuple(side.policies.candidates(thing.resource) for side in self._sides)
+        if self._are_equal(found):
             return
-        yield thing, _related(thing, found)
-        changed = _changed(found)
-        always = bool(self._other_roles) or self._zones_differ or self._by_conditions(found)
+        yield thing.resource, self._of(thing.resource, thing.owner, found)
         for name in thing.columns():
             database, table = thing.resource.values
-            column = Thing(Resource.column(database, table, name), thing.owner)
-            if not always and not any(_related(column, (changed, ()))):
-                continue
-            about = _related(column, found)
-            if self._concerned(about, thing.owner):
-                yield column, about
+            column = Resource.column(database, table, name)
+            yield column, self._of(column, thing.owner, found)
 
-    def _concerned(self, about: _About, owner: str | None) -> frozenset[int]:
-        """The classes of users for whom the answers can differ."""
-        if self._zones_differ or self._by_conditions(about):
-            return self._people.everybody
-        return self._people.named_by(_changed(about), owner) | self._other_roles
-
-    def kind(self, thing: Thing, about: _About) -> Hashable:
-        """What is the same for resources that are alike."""
-        target = Target.of(thing.resource)
-        policies = (*about[0], *about[1])
+    def _are_equal(self, found: Sequence[Sequence[Policy]]) -> bool:
+        """Whether both sets have the same policies about a resource and its columns, which say the same."""
+        old, new = found
         return (
-            thing.resource if any(map(_tells_resources_apart, policies)) else thing.resource.levels,
-            thing.owner if any(map(_tells_owners_apart, policies)) else None,
-            *(each.zones_of(thing.resource) for each in self._sets),
-            *(
-                tuple((id(each.origin or each), each.tag, relation(each, target, "", None)) for each in side)
-                for side in about
-            ),
+            not self._zones_differ
+            and len(old) == len(new)
+            and all(each is other or each == other for each, other in zip(old, new, strict=True))
+            and not any(map(self._says_another_thing, old))
         )
 
-    def changes(self, thing: Thing, about: _About) -> dict[_Kind, set[int]]:
-        """The differences for a resource, with the users."""
-        sides = [Relevant(each, of, thing.owner) for each, of in zip(self._sets, about, strict=True)]
-        concerned = self._concerned(about, thing.owner)
-        # What policies about other access types say does not matter, unless something else differs, too.
-        accesses = None if concerned & self._other_roles else _accesses(about)
-        if self._zones_differ or self._by_conditions(about):
-            accesses = None
-        found: dict[_Kind, set[int]] = {}
-        for alike in self._people.alike(concerned, sides):
-            for kind in self._of_users(alike.first, thing, sides, accesses):
-                found.setdefault(kind, set()).update(alike.users)
+    def _says_another_thing(self, policy: Policy) -> bool:
+        """Whether the same policy can say different things in the two sets."""
+        if self._conditions_differ and policy.every_condition:
+            return True
+        return any(not item.roles.isdisjoint(self._other_roles) for item in policy.every_item)
+
+    def _of(
+        self, resource: Resource, owner: str | None, found: Sequence[Sequence[Policy]]
+    ) -> dict[_Kind, Users]:
+        said = [side.about(resource, owner, about) for side, about in zip(self._sides, found, strict=True)]
+        zones = tuple(side.policies.zones_of(resource) for side in self._sides)
+        key = (resource.levels, zones, *(tuple(each.number for each in side) for side in said))
+        known = self._changes.get(key)
+        if known is None:
+            known = self._changes[key] = self._compared(resource, owner, said, zones)
+        return known
+
+    def _compared(
+        self,
+        resource: Resource,
+        owner: str | None,
+        said: Sequence[Sequence[Statement]],
+        zones: Sequence[Hashable],
+    ) -> dict[_Kind, Users]:
+        found: dict[_Kind, Users] = {}
+        concerned = self._people.everybody if self._zones_differ else _concerned(*said)
+        for some in alike(concerned, said):
+            old, new = some.said
+            if old[1] == new[1] and not self._zones_differ:
+                continue
+            asker = self._people.users[first(some.users)]
+            before, after = (
+                self._answered(place, zones[place], some.said[place][0], asker, resource, owner)
+                for place in range(len(self._sides))
+            )
+            differ = [(access, before[access], after[access]) for access in before]
+            kinds: list[tuple[str | None, str, str]] = [each for each in differ if each[1] != each[2]]
+            timed = timed_names(said, some.users)
+            for kind in kinds or ([(None, "", "")] if timed else []):
+                found[(*kind, timed)] = found.get((*kind, timed), 0) | some.users
         return found
 
-    def _by_conditions(self, about: _About) -> bool:
-        """Whether what conditions look at differs, where there are any."""
-        return self._conditions_differ and any(each.every_condition for side in about for each in side)
-
-    def _of_users(
-        self, principal: Principal, thing: Thing, sides: Sequence[Relevant], accesses: Set[str] | None
-    ) -> Iterator[_Kind]:
-        before, after = (
-            answers(each, principal, thing.resource, thing.owner, self._now, accesses) for each in self._sets
-        )
-        timed = [timed_policies(side, principal) for side in sides]
-        names = tuple(sorted({policy.name for side in timed for policy in side}))
-        differ = [access for access in before if before[access] != after[access]]
-        for access in differ:
-            yield access, before[access], after[access], names
-        if not differ and _changed((timed[0], timed[1])):
-            yield None, "", "", names
+    def _answered(
+        self,
+        place: int,
+        zones: Hashable,
+        said: Hashable,
+        asker: Principal,
+        resource: Resource,
+        owner: str | None,
+    ) -> dict[str, str]:
+        known, key = self._answers[place], (resource.levels, zones, said)
+        if key not in known:
+            known[key] = answers(self._sides[place].policies, asker, resource, owner, self._now)
+        return known[key]
 
 
 def changed_policies(old: PolicySet, new: PolicySet) -> list[Policy]:
     """The policies that only one of the sets has."""
-    return _changed((tuple(old.every_policy), tuple(new.every_policy)))
+    before, after = (dict.fromkeys(side.every_policy) for side in (old, new))
+    return [*(each for each in before if each not in after), *(each for each in after if each not in before)]
 
 
 def named_keys(sets: Iterable[PolicySet]) -> frozenset[str]:
     """The master keys that policies name without wildcards."""
+    return _named(sets, "key")
+
+
+def named_engines(sets: Iterable[PolicySet]) -> frozenset[str]:
+    """The engines that policies name without wildcards."""
+    return _named(sets, "engine")
+
+
+def _named(sets: Iterable[PolicySet], level: str) -> frozenset[str]:
     levels = (
-        level
+        found
         for side in sets
         for policy in side.every_policy
         for resource in policy.resources
-        if resource.hierarchy[0].name == "key"
-        for level in resource.patterns
+        if resource.hierarchy[0].name == level
+        for found in resource.patterns
     )
-    return frozenset(each.text for level in levels for each in level.patterns if each.text)
+    return frozenset(each.text for found in levels for each in found.patterns if each.text)
 
 
-def timed_policies(side: Relevant, principal: Principal) -> tuple[Policy, ...]:
-    """The policies that can have a say for a user, and in which the time decides something."""
-    subject = side.policies.subject(principal, side.owner)
-    return tuple(
-        policy for policy in side.about if side.policies.depends_on_time(policy) and says(policy, subject)
-    )
-
-
-def _related(thing: Thing, about: _About) -> _About:
-    """Of the policies about a table, those about a part of it, whomever a macro stands for."""
-    target = Target.of(thing.resource)
-    old, new = (
-        tuple(each for each in side if has_macro(each) or relation(each, target, "", None) is not Match.NONE)
-        for side in about
-    )
-    return old, new
-
-
-def _changed(about: _About) -> list[Policy]:
-    """The policies that only one of the sets has."""
-    old, new = about
-    same = {id(each) for each in old} & {id(each) for each in new}
-    left, right = ([each for each in side if id(each) not in same] for side in about)
-    return [each for each in left if each not in right] + [each for each in right if each not in left]
-
-
-def _accesses(about: _About) -> frozenset[str] | None:
-    """The access types that policies can decide that differ; None for all of them."""
-    changed = _changed(about)
-    found = frozenset().union(*(item.accesses for policy in changed for item in policy.every_item))
-    return None if ALL in found or any(policy.deny_all_else for policy in changed) else found
-
-
-def _tells_resources_apart(policy: Policy) -> bool:
-    return has_macro(policy) or any(each.looks_at_names for each in policy.every_condition)
-
-
-def _tells_owners_apart(policy: Policy) -> bool:
-    return has_macro(policy) or bool(policy.every_condition) or any(item.owner for item in policy.every_item)
+def _concerned(old: Sequence[Statement], new: Sequence[Statement]) -> Users:
+    """The users to whom something is said that is not said to them in both sets, in the same order."""
+    both = {each.number for each in old} & {each.number for each in new}
+    shared = [[each.number for each in side if each.number in both] for side in (old, new)]
+    wanted = both if shared[0] == shared[1] else frozenset[int]()
+    found = 0
+    for each in (*old, *new):
+        found |= 0 if each.number in wanted else each.users
+    return found

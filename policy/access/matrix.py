@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from policy.access.difference import timed_policies
-from policy.access.people import Relevant
+from policy.access.timed import timed_for
 from policy.access.who_can import READ, Answer, Question, answer_for, said
 from policy.known_table import KnownTable
 from policy.principal import Principal
@@ -159,5 +158,5 @@ def _reading(
 
 
 def _timed(policies: PolicySet, asker: Asker, resource: Resource, owner: str | None) -> tuple[str, ...]:
-    relevant = Relevant(policies, policies.candidates(resource), owner)
-    return tuple(sorted({each.name for each in timed_policies(relevant, asker.principal)}))
+    about = (resource, owner, policies.candidates(resource))
+    return timed_for(policies, asker.principal, [about], asker.now)

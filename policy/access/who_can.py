@@ -3,8 +3,8 @@
 Rules:
 - `READ` is what a scan of each column by itself shows (`policy.visible`), with the masks and row filters that
   its reader enforces. Other access types are decided for the table or the column as a whole.
-- One answer is decided for all users whom the policies about the table, its keys, the engine and the service
-  cannot tell apart.
+- One answer is decided for all users to whom the policies about the table, its columns, its keys, the engine
+  and the service say the same.
 - Nothing is left out: a user who can read nothing is in an answer, too, with the reason.
 """
 
@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from policy.access.difference import timed_policies
-from policy.access.people import People, Relevant
+from policy.access.people import People, Users, first
+from policy.access.statements import Numbers, Statements, alike
+from policy.access.timed import About, timed_for, timed_names
+from policy.access.user_names import UserNames
 from policy.decision import Decision
 from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
-from policy.ranger.model import Policy
 from policy.ranger.policy_set import PolicySet
 from policy.view import View
 from policy.visible import Seen, seen
@@ -104,37 +105,51 @@ def who_can(policies: PolicySet, people: People, question: Question) -> list[Acc
         people: the users, made of these policies and the table's owner.
         question: what is asked.
     """
-    relevant = Relevant(policies, tuple(_about(policies, question)), question.owner)
-    found: dict[Answer, set[int]] = {}
-    for alike in people.alike(people.everybody, [relevant]):
-        found.setdefault(_answer(relevant, alike.first, question), set()).update(alike.users)
+    names = UserNames([each.name for each in people.users])
+    statements = Statements(policies, people, names, question.now, Numbers())
+    heard = [each for about in _about(policies, question) for each in statements.about(*about)]
+    found: dict[Answer, Users] = {}
+    for some in alike(people.everybody, [heard]):
+        timed = timed_names([heard], some.users)
+        answer = _answer(policies, people.users[first(some.users)], question, timed)
+        found[answer] = found.get(answer, 0) | some.users
     access = [Access(answer, people.names(users)) for answer, users in found.items()]
     return sorted(access, key=lambda each: (not each.answer.allowed, -len(each.answer.columns), each.users))
 
 
 def answer_for(policies: PolicySet, principal: Principal, question: Question) -> Answer:
     """How much one user can access: the answer that `who_can` has for them."""
-    return _answer(Relevant(policies, tuple(_about(policies, question)), question.owner), principal, question)
+    timed = timed_for(policies, principal, _about(policies, question), question.now)
+    return _answer(policies, principal, question, timed)
 
 
-def _about(policies: PolicySet, question: Question) -> Iterator[Policy]:
-    """The policies that can have a say: about the table, its keys, the engine and the service."""
+def _about(policies: PolicySet, question: Question) -> Iterator[About]:
+    """All resources that can be asked for, with the policies that can be about them."""
+    table = Resource.table(*question.table)
+    candidates = policies.candidates(table)
+    yield table, question.owner, candidates
+    for name in _columns(question):
+        yield Resource.column(*question.table, name), question.owner, candidates
     spec, service, engine = question.known.spec, question.known.service, question.engine
-    yield from policies.candidates(Resource.table(*question.table))
-    for key_id in spec.key_ids() if spec else ():
-        yield from policies.candidates(Resource.key(key_id))
-    if engine is not None:
-        yield from policies.candidates(Resource.engine(engine))
-    if service is not None:
-        yield from policies.candidates(Resource.service(service))
+    others = [Resource.key(each) for each in (spec.key_ids() if spec else ())]
+    others += [Resource.engine(engine)] if engine is not None else []
+    others += [Resource.service(service)] if service is not None else []
+    yield from ((resource, None, policies.candidates(resource)) for resource in others)
 
 
-def _answer(relevant: Relevant, principal: Principal, question: Question) -> Answer:
-    timed = tuple(sorted({each.name for each in timed_policies(relevant, principal)}))
+def _columns(question: Question) -> frozenset[str]:
+    """The columns and fields of a table by all names that they have or had, and those that are asked for."""
+    known = question.known
+    every, spec = known.everything(), known.spec
+    masked = (column for group in (spec.masks if spec else ()) for column in group.columns)
+    return every.columns | every.nested | {*masked, *question.columns}
+
+
+def _answer(policies: PolicySet, principal: Principal, question: Question, timed: tuple[str, ...]) -> Answer:
     if question.access == READ:
-        return _reading(relevant.policies, principal, question, timed)
+        return _reading(policies, principal, question, timed)
     request = AccessRequest(principal, question.resource, question.access, question.owner)
-    decision = relevant.policies.decide(request, question.now)
+    decision = policies.decide(request, question.now)
     return Answer(decision.allowed, (), (), (), said(decision), timed)
 
 

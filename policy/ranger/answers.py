@@ -243,9 +243,7 @@ class Answers:
         priority first; of equal priority, those on tags first."""
         related = self._related(kind, resource, zone)
         index, found = self._indexes[kind], []
-        # Without any tag, tags are not known: that there are none on a resource would lift denials.
-        tags = related.tags_at(now) if self._policies.tagged.tags.resources else None
-        circumstances = Circumstances(subject, self._users, now, resource, tags=tags)
+        circumstances = self._circumstances(subject, resource, related, now)
         for position in self._positions(related, kind, subject):
             policy = index.policies[position]
             if position in index.with_macros:
@@ -266,6 +264,18 @@ class Answers:
             if policy.in_force(now)
         )
         return sorted((*tagged, *found), key=lambda each: -each.policy.priority)
+
+    def circumstances(self, subject: Subject, resource: Resource, now: datetime) -> Circumstances:
+        """What conditions look at, without the access type and the current tag."""
+        related = self._related(PolicyType.ACCESS, resource, self._zone_of(resource))
+        return self._circumstances(subject, resource, related, now)
+
+    def _circumstances(
+        self, subject: Subject, resource: Resource, related: _Related, now: datetime
+    ) -> Circumstances:
+        # Without any tag, tags are not known: that there are none on a resource would lift denials.
+        tags = related.tags_at(now) if self._policies.tagged.tags.resources else None
+        return Circumstances(subject, self._users, now, resource, tags=tags)
 
     def _positions(self, related: _Related, kind: PolicyType, subject: Subject) -> list[int]:
         """Where the policies stand, in order, that can be about a resource and say something to a user."""

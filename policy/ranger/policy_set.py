@@ -29,12 +29,13 @@ from policy.ranger.evaluate import (
 )
 from policy.ranger.index import PolicyIndex
 from policy.ranger.matching import ResourcePattern, Target
-from policy.ranger.model import Policy, PolicyType
+from policy.ranger.model import AssignedTag, Policy, PolicyType
 from policy.ranger.parse import NO_KINDS, NO_MEMORY, Contents, no_pause, parse_documents
 from policy.ranger.resource_tree import PossibleNames
 from policy.ranger.roles import RoleGraph
 from policy.ranger.tags import TagPolicies
-from policy.ranger.zones import ZoneName, Zones
+from policy.ranger.users import UserStore
+from policy.ranger.zones import ZoneName, Zones, deciding
 
 #: Questions, the latest ones, whose answers are kept.
 _KEPT_ANSWERS: Final = 16_384
@@ -55,6 +56,7 @@ class PolicySet:
         "_memory",
         "_policies",
         "_possible",
+        "_roles",
         "_row_filters",
         "_scheduled",
         "_users",
@@ -72,8 +74,8 @@ class PolicySet:
         self._policies = Policies(indexes, on_tags, Zones(contents.zones))
         self._scheduled = self._policies.are_timed
         self._users = contents.users
-        roles = RoleGraph.of(contents.roles.values())
-        self._answers = answers = Answers(self._policies, roles, contents.users)
+        self._roles = RoleGraph.of(contents.roles.values())
+        self._answers = answers = Answers(self._policies, self._roles, contents.users)
         self._possible = lru_cache(KEPT_USERS)(answers.possible_names)
         self._decide = lru_cache(_KEPT_ANSWERS)(answers.decided_always)
         self._masked = lru_cache(_KEPT_ANSWERS)(answers.masked_always)
@@ -231,6 +233,36 @@ class PolicySet:
     def zone_of(self, resource: Resource) -> ZoneName:
         """The security zone whose policies decide about a resource; None for those without a zone."""
         return self._policies.zone_of(Target.of(resource))
+
+    def counts(self, policy: Policy, resource: Resource) -> bool:
+        """Whether a policy is of one of the security zones whose policies decide about a resource."""
+        zones = self.zones_of(resource)
+        return any(self._policies.zones.counts(policy, each) for each in {*zones, deciding(zones)})
+
+    @property
+    def attributes(self) -> UserStore:
+        """The attributes of users and groups."""
+        return self._users
+
+    def tags_on(self, resource: Resource) -> tuple[tuple[AssignedTag, bool], ...]:
+        """The tags of a resource, with whether they are on it or around it, rather than on what is below."""
+        return self._policies.tagged.tags.on(Target.of(resource))
+
+    def circumstances(
+        self, principal: Principal, resource: Resource, owner: str | None, now: datetime
+    ) -> Circumstances:
+        """What the conditions of policies look at, if a user asks for a resource; without the access type."""
+        return self._answers.circumstances(self.subject(principal, owner), resource, now)
+
+    @property
+    def users_beside_policies(self) -> frozenset[str]:
+        """The users whom roles name, or of whom attributes are known."""
+        return self._roles.users.union(self._users.users)
+
+    @property
+    def groups_in_roles(self) -> frozenset[str]:
+        """The groups whose members hold roles."""
+        return self._roles.groups
 
     @property
     def restrictions(self) -> tuple[object, ...]:

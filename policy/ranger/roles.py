@@ -44,6 +44,16 @@ class RoleGraph:
             _inverted((role.name, role.roles) for role in known),
         )
 
+    @property
+    def users(self) -> frozenset[str]:
+        """The users whom a role names as members."""
+        return frozenset(self._by_user)
+
+    @property
+    def groups(self) -> frozenset[str]:
+        """The groups whom a role names as members."""
+        return frozenset(self._by_group)
+
     def held_by(self, user: str, groups: frozenset[str], roles: frozenset[str]) -> frozenset[str]:
         """Every role of a user in these groups who brings these roles along."""
         waiting = [*roles, *self._by_user.get(user, ()), *self._by_group.get(PUBLIC, ())]

@@ -34,8 +34,8 @@ def lake(host: Host) -> Host:
     return host
 
 
-def files(host: Host, *policies: Json) -> str:
-    path = host.root / "draft.json"
+def files(host: Host, *policies: Json, name: str = "draft.json") -> str:
+    path = host.root / name
     path.write_text(json.dumps({"policies": policies}), "utf-8")
     return str(path)
 
@@ -130,3 +130,20 @@ def test_diff_works_without_policies_of_a_directory(lake: Host, tmp_path: Path) 
     empty.mkdir()
     changes = lake.json("access", "diff", "catalog", str(empty))["changes"]
     assert {each["effect"] for each in changes} == {"takes away"}
+
+
+def test_diff_compares_engines_that_only_policies_name(lake: Host) -> None:
+    item = {"users": ["bob"], "accesses": [{"type": "act"}]}
+    engine = {"name": "engines", "resources": {"engine": {"values": ["spark-prod"]}}, "policyItems": [item]}
+    found = lake.json("access", "diff", files(lake), files(lake, engine, name="engines.json"))
+    assert [
+        (each["effect"], each["access"], each["resources"], each["users"]) for each in found["changes"]
+    ] == [("grants", "act", ["engine spark-prod"], ["bob"])]
+
+
+def test_diff_says_that_who_can_administer_policies_is_not_compared(lake: Host) -> None:
+    same = reading("sales", groups=["hr"])
+    delegating = json.loads(json.dumps(same))
+    delegating["policyItems"][0]["delegateAdmin"] = True
+    found = lake.json("access", "diff", files(lake, same), files(lake, delegating, name="delegating.json"))
+    assert (found["changes"], found["not-compared"]) == ([], ["sales"])

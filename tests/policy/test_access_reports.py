@@ -25,7 +25,7 @@ from tests.support.tags import service_tags
 Json = dict[str, Any]
 NOW = TIMES[1]
 SETS = st.frozensets(st.sampled_from(["g1", "g2"]))
-NAMES = st.sampled_from(["ann", "bob", "a*", "Ann", "eve", "zoe", "ab"])
+NAMES = st.sampled_from(["ann", "bob", "a*", "Ann", "eve", "zoe", "ab", "a/b", "b"])
 USERS = st.dictionaries(NAMES, st.tuples(SETS, st.frozensets(st.sampled_from(["r1", "r2"]))), max_size=4)
 OWNERS = st.sampled_from([None, "ann", "bob", "Ann", "ab"])
 COLUMNS = ("a", "b", "ab.x")
@@ -44,7 +44,7 @@ def known(drawn: dict[str, tuple[frozenset[str], frozenset[str]]]) -> list[Princ
 
 
 def everyone(people: People) -> dict[str, Principal]:
-    return {each.name: each for alike in people.classes for each in alike}
+    return {each.name: each for each in people.users}
 
 
 @st.composite
@@ -64,18 +64,20 @@ def things(draw: st.DrawFn, kind: str) -> list[Thing]:
 NAMES_OF_TABLES = st.sampled_from(["a", "b", "ab", "Ab", "ann", "xann", "*"])
 
 
-def expected(policies: PolicySet, who: Principal, resource: Resource, owner: str | None) -> dict[str, str]:
+def expected(
+    policies: PolicySet, who: Principal, resource: Resource, owner: str | None, now: datetime = NOW
+) -> dict[str, str]:
     """The answers by single questions."""
 
     def allowed(access: str) -> bool:
-        return policies.decide(AccessRequest(who, resource, access, owner), NOW).allowed
+        return policies.decide(AccessRequest(who, resource, access, owner), now).allowed
 
     found = {each: ALLOWED if allowed(each) else DENIED for each in resource.access_types}
     if len(resource.values) == 3 and allowed("select"):
-        mask = policies.mask_for(who, *resource.values, NOW, owner=owner)
+        mask = policies.mask_for(who, *resource.values, now, owner=owner)
         found["select"] = ALLOWED if mask is None else f"masked: {mask.type}"
     if resource.levels[-1] == "table":
-        filters = policies.row_filters_for(who, *resource.values, NOW, owner=owner)
+        filters = policies.row_filters_for(who, *resource.values, now, owner=owner)
         texts = sorted({f"({each.filter.text if each.filter else 'no row'})" for each in filters})
         found[ROWS] = f"where {' AND '.join(texts)}" if texts else ALLOWED
         if not allowed(ANY):
@@ -99,8 +101,12 @@ def test_a_difference_is_the_difference_of_single_decisions(data: st.DataObject,
     users = known(data.draw(USERS, label="users"))
     people = People(users, (old, new), {each.owner for each in asked if each.owner})
     told: set[tuple[str, Resource, str, str, str]] = set()
+    at_other_times: set[tuple[str, Resource]] = set()
     for change in differences(old, new, people, asked, NOW):
-        if change.effect != AT_OTHER_TIMES:
+        if change.effect == AT_OTHER_TIMES:
+            assert change.timed
+            at_other_times |= {(user, each) for user in change.users for each in change.resources}
+        else:
             assert change.access is not None and change.before != change.after
             for user in change.users:
                 for resource in change.resources:
@@ -121,6 +127,13 @@ def test_a_difference_is_the_difference_of_single_decisions(data: st.DataObject,
         if answer != after_it[access]
     }
     assert told == wanted
+    some = at_other_times | {(name, resource) for name, resource, *_ in told}
+    for name, who in everyone(people).items():
+        for resource, owner in parts.items():
+            if (name, resource) not in some:
+                for now in (*TIMES, datetime(2035, 1, 1, tzinfo=UTC)):
+                    sides = [expected(each, who, resource, owner, now) for each in (old, new)]
+                    assert sides[0] == sides[1]
 
 
 def answered(found: list[Access]) -> dict[str, Access]:
@@ -211,9 +224,9 @@ def test_a_policy_that_is_not_valid_now_is_a_difference_at_other_times() -> None
 def test_users_whom_only_policies_name_and_all_others_are_asked_about() -> None:
     policies = parsed([policy("p", "public"), policy("q", "nobody-is-here")], World({}, []))
     found = read_by(policies, [])
-    assert found.keys() == {"olga", EVERYBODY_ELSE}
+    assert found.keys() == {"olga", EVERYBODY_ELSE, *ATTRIBUTES, "ann"}
     assert found[EVERYBODY_ELSE].answer.allowed
-    assert People([], [policies]).without_members == ("nobody-is-here",)
+    assert People([], [policies]).without_members == ("g1", "nobody-is-here")
 
 
 def test_columns_are_read_only_of_tables_whose_policies_differ() -> None:
@@ -248,3 +261,58 @@ def test_another_attribute_of_a_user_is_a_difference_without_any_other_policy() 
     same = [policy("p", "hr", conditions=condition)]
     old, new = (parsed(same, World({}, []), attributes={"bob": {"dept": d}}) for d in ("it", "hr"))
     assert reads_that_differ(old, new) == {("grants", "select"): ("bob",)}
+
+
+def test_a_grant_that_a_policy_hides_until_tomorrow_is_a_difference_at_other_times() -> None:
+    denied = {"denyPolicyItems": [{"groups": ["hr"], "accesses": [{"type": "select"}]}], "policyItems": []}
+    until = [{"endTime": "2031/01/01 00:00:00", "timeZone": "UTC"}]
+    hiding = policy("hiding", "hr", validitySchedules=until) | denied
+    old, new = parsed([hiding], World({}, [])), parsed([hiding, policy("p", "hr")], World({}, []))
+    things = [Thing(Resource.table("sales", "t"))]
+    (change,) = differences(
+        old, new, People(USERS_OF_SALES, (old, new)), things, datetime(2030, 1, 1, tzinfo=UTC)
+    )
+    assert (change.effect, change.timed, change.users) == (AT_OTHER_TIMES, ("hiding",), ("ann", "bob"))
+
+
+def test_a_renamed_policy_is_no_difference_where_the_time_decides() -> None:
+    until = [{"endTime": "2031/01/01 00:00:00", "timeZone": "UTC"}]
+    timed = policy("timed", "hr", validitySchedules=until)
+    old, new = (parsed([timed, policy(name, "hr")], World({}, [])) for name in ("p", "q"))
+    assert not differences(
+        old, new, People(USERS_OF_SALES, (old, new)), [Thing(Resource.table("sales", "t"))], NOW
+    )
+
+
+def test_users_whom_only_a_role_names_are_compared() -> None:
+    item = {"roles": ["r"], "accesses": [{"type": "select"}]}
+    same = [policy("p", "hr") | {"policyItems": [item]}]
+    old, new = (
+        parsed(same, World({}, []), [{"name": "r", "users": named}]) for named in ([], [{"name": "zoe"}])
+    )
+    assert reads_that_differ(old, new) == {("grants", "select"): ("zoe",)}
+
+
+def test_users_of_whom_only_attributes_are_known_are_compared() -> None:
+    condition = [{"type": "expression", "values": ["USER.dept == 'hr'"]}]
+    same = [policy("p", "public", conditions=condition)]
+    old, new = (parsed(same, World({}, []), attributes={"zoe": {"dept": d}}) for d in ("it", "hr"))
+    assert reads_that_differ(old, new) == {("grants", "select"): ("zoe",)}
+
+
+def test_users_with_a_slash_in_their_names_are_compared_below_locations() -> None:
+    own = {"users": ["{USER}"], "accesses": [{"type": "read"}]}
+    place = {"url": {"values": ["s3://lake/{USER}/x"], "isRecursive": True}}
+    new = parsed([{"name": "p", "resources": place, "policyItems": [own]}], World({}, []))
+    old, users = parsed([], World({}, [])), [Principal("a/b"), Principal("c")]
+    people = People(users, (old, new))
+    for resource in ("s3://lake/a", "s3://lake/c/x", "s3://lake/a/b/x"):
+        found = differences(old, new, people, [Thing(Resource.url(resource))], NOW)
+        assert {name for each in found for name in each.users} == {
+            each.name
+            for each in people.users
+            if any(
+                new.decide(AccessRequest(each, Resource.url(resource), access), NOW).allowed
+                for access in ("read", "write")
+            )
+        }
