@@ -9,6 +9,7 @@ import pytest
 
 from policy.ranger import PolicySet
 from policy.ranger.importing import Imported, Outcome, import_ranger
+from policy.ranger.importing.strict import Home
 from tests.support.tags import service_tags, tagged
 from tests.support.vectors import each_row
 
@@ -79,6 +80,8 @@ REFUSED = [
     (grants(resources={"database": {"values": ["a"]}, "column": {"values": ["b"]}}), "one hierarchy"),
     (grants(resources={name: {"values": ["${{x}}"]} for name in ORDERS}), "braces"),
     (grants(resources=[]), "resources"),
+    (grants(resources=ORDERS | {"table": {"values": "orders"}}), "expected a list"),
+    (grants(resources=ORDERS | {"table": {"values": ["${{x}}", "t"], "isExcludes": True}}), "braces"),
     (grants(additionalResources={}), "additionalResources"),
     (grants(policyPriority=7), "policyPriority: 7"),
     (grants(validitySchedules=[{}]), "validitySchedules"),
@@ -440,6 +443,11 @@ def test_zones_that_cannot_be_read_block(zones: object) -> None:
     assert load({"securityZones": zones}).blocked
 
 
+def test_a_problem_is_named_without_its_place_even_in_a_zone_with_a_colon() -> None:
+    (line,) = load({"securityZones": {"a:b": ZONE | {"zoneName": "a:b", "resources": 7}}}).blocked
+    assert line.reasons == ("securityZones.a:b.resources: expected a list, got an integer.",)
+
+
 @each_row("policy", [grants(), denies(), grants(isEnabled=False)])
 def test_a_policy_of_a_zone_without_a_definition_blocks(policy: Json) -> None:
     # Policies without a zone would decide what is in the zone.
@@ -481,6 +489,15 @@ def test_a_policy_with_conditions_on_tags_needs_tags(text: str, items: str) -> N
     assert bool(found.blocked) is (items == "denyPolicyItems")
     assert found.refused or found.blocked
     assert not load(listed, {"serviceResources": []}).refused
+
+
+@each_row("options", [{}, {"wildCard": "false"}, {"wildCard": "true", "ignoreCase": "false"}])
+def test_how_the_service_matches_names_of_tags_does_not_matter(options: Json) -> None:
+    # A tag is named without wildcards, and by its letters.
+    definition = {"name": "tag", "resources": [{"name": "tag", "matcherOptions": options}]}
+    tags: Json = {"serviceDef": definition, "policies": [TAG | {"policyItems": [ANN]}]}
+    listed = {"roles": [], "tagPolicies": tags}
+    assert load(listed, {"serviceResources": []}).report[0].outcome is Outcome.TAKEN
 
 
 def test_policies_on_tags_are_taken_over_wherever_they_are_listed() -> None:
@@ -531,6 +548,27 @@ def test_documents_that_are_not_whole_or_not_of_one_service_block(documents: lis
 def test_what_is_no_json_blocks() -> None:
     (line,) = import_ranger({"x": b"{"}).blocked
     assert line.reasons[0].startswith("Document x is not JSON")
+
+
+def test_parts_that_are_read_alone_but_not_together_are_refused_or_block(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read = Home.problem
+
+    def problem(self: Home, policy: Json) -> str | None:
+        return "too many items" if len(policy.get("policyItems", ())) > 1 else read(self, policy)
+
+    monkeypatch.setattr(Home, "problem", problem)
+    two: Json = {"policyItems": [ANN, ANN]}
+    assert one(grants(**two)) == (None, Outcome.REFUSED, "too many items")
+    assert one(denies(**two)) == (None, Outcome.BLOCKED, "too many items")
+
+
+def test_a_document_that_is_refused_as_a_whole_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("policy.ranger.importing.documents.problem_of", lambda document: "too long")
+    found = load({"policies": [grants()], "roles": []})
+    assert found.documents == {}
+    assert [(line.what, line.reasons) for line in found.blocked] == [("document", ("too long",))]
 
 
 def test_names_and_ids_that_come_twice_are_told_apart() -> None:

@@ -106,8 +106,8 @@ class _Parts:
         return any(opens(name, item) for name, mended in self.lists.items() for item in mended.items)
 
     @property
-    def sets(self) -> list[object]:
-        """The sets of resources that it is about."""
+    def sets(self) -> list[Json]:
+        """The sets of resources that it is about; `base` exists only if each is an object."""
         return [self.said.get("resources"), *self.said.get("additionalResources", ())]
 
     @property

@@ -36,10 +36,8 @@ def widened(resources: object, kind: int, reads: Reads) -> Json | None:
     return star | {name: value for name, value in own.items() if reads(star | {name: value})}
 
 
-def narrowed(resources: object, reads: Reads) -> Json | None:
+def narrowed(resources: Json, reads: Reads) -> Json | None:
     """Resources without the values that cannot be read; None if there are no others."""
-    if not isinstance(resources, dict):
-        return None
     found: Json = {}
     for name, said in resources.items():
         star = dict.fromkeys(resources, ANY)

@@ -18,7 +18,7 @@ from policy.ranger.parse import Contents, parse_documents
 
 Json = dict[str, Any]
 
-_PLACE: Final = re.compile(r"part, line \d+(?:, (?P<path>[^:]*))?: (?P<problem>.*)", re.DOTALL)
+_PLACE: Final = re.compile(r"part, line \d+(?:, (?P<path>.*?))?: (?P<problem>.*)", re.DOTALL)
 _PART: Final = re.compile(r"^(?:tagPolicies\.)?(?:policies|roles)\[0\]\.?")
 
 
@@ -70,8 +70,7 @@ def problem_of(document: object) -> str | None:
 def short(error: PolicyInvalid) -> str:
     """A refusal, with the place in the part that it is about."""
     found = _PLACE.fullmatch(error.message)
-    if found is None:
-        return error.message
+    assert found is not None
     path = _PART.sub("", found["path"] or "")
     return f"{path}: {found['problem']}" if path else found["problem"]
 
