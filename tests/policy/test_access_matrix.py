@@ -12,6 +12,7 @@ from policy.privileges.requests import AccessRequest, Resource
 from policy.ranger import PolicySet
 from policy.view import View
 from policy.visible import seen
+from tests.policy.naive_ranger import World
 from tests.policy.test_access_reports import NAMES_OF_TABLES, NOW, OWNERS, parsed
 from tests.policy.test_ranger_differential import EXAMPLES, PLACES, worlds
 from tests.policy.test_ranger_index import documents
@@ -84,3 +85,14 @@ def test_columns_are_read_only_of_tables_on_which_the_user_has_a_privilege() -> 
     policies = PolicySet.empty()
     answer, _ = abilities(policies, Asker(Principal("ann"), NOW), Resource.table("a", "b"), None, never)
     assert answer.reads is False and answer.nothing
+
+
+def test_columns_that_a_scan_shows_are_named_unless_they_are_all() -> None:
+    resources = {"database": {"values": ["d"]}, "table": {"values": ["*"]}, "column": {"values": ["a"]}}
+    item = {"users": ["ann"], "accesses": [{"type": "select"}]}
+    policies = parsed([{"name": "p", "resources": resources, "policyItems": [item]}], World({}, []))
+    asker = Asker(Principal("ann"), NOW)
+    for columns, shown in ((("a", "b"), ("a",)), (("a",), None), (("b",), ())):
+        table = KnownTable(columns=columns)
+        answer, _ = abilities(policies, asker, Resource.table("d", "t"), None, lambda table=table: table)
+        assert (answer.reads, answer.columns) == (shown != (), shown)
