@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
@@ -10,6 +11,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 project = "Lakewarden"
 author = "The Lakewarden maintainers"
 project_copyright = author
+version = release = metadata.version("lakewarden")
 
 extensions = ["myst_parser", "tools.site.extension"]
 # Code blocks leave out parts with `…`, which no lexer knows.
@@ -19,7 +21,7 @@ suppress_warnings = ["misc.highlighting_failure"]
 myst_heading_anchors = 4
 
 html_theme = "furo"
-html_title = "Lakewarden"
+html_title = f"Lakewarden {version}"
 html_copy_source = False
 html_show_sourcelink = False
 html_static_path = ["static"]

@@ -85,9 +85,9 @@ def test_the_variable_of_a_setting_sets_it() -> None:
 
 def test_the_reference_shows_defaults_in_force_and_their_units() -> None:
     page = settings_page.page()
-    assert "| `file:///DATA_DIR/warehouse` |" in page
-    assert "| bytes, more than 0 | `33554432` (32 MiB) |" in page
-    assert "| seconds, at least 60, at most 86,400 | `1800` |" in page
+    assert "| location<br>default: `file:///DATA_DIR/warehouse` |" in page
+    assert "| bytes, more than 0<br>default: `33554432` (32 MiB) |" in page
+    assert "| seconds, at least 60, at most 86,400<br>default: `1800` |" in page
 
 
 def test_a_guide_is_of_a_section_that_exists_and_a_page_that_exists() -> None:

@@ -1,4 +1,4 @@
-"""The statements of docs/encryption.md and of the first page work, in the order in which they stand there."""
+"""The statements of docs/encryption.md and docs/first-steps.md work, in the order in which they are there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.core, pytest.mark.nightly]
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = (DOCS / "encryption.md").read_text("utf-8")
-FIRST: Final = (DOCS.parent / "README.md").read_text("utf-8")
+FIRST: Final = (DOCS / "first-steps.md").read_text("utf-8")
 
 
 def statements(page: str) -> list[str]:
@@ -52,7 +52,7 @@ def no_locations(spark_lake: SparkLake) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("no_locations")
-def test_the_statements_of_the_first_page_work_but_for_the_one_that_it_says_is_refused(
+def test_the_statements_of_first_steps_work_but_for_the_one_that_it_says_is_refused(
     spark_lake: SparkLake, namespace: str
 ) -> None:
     name = namespace.removeprefix("lake.")

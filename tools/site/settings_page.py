@@ -230,10 +230,10 @@ def _section(section: Section) -> Iterator[str]:
         yield f"{_cell(section.text)}\n"
     if not section.kind and section.path in GUIDES:
         yield f"Guide: [{GUIDES[section.path].partition('.md')[0]}]({GUIDES[section.path]})\n"
-    yield "| setting and variable | type | default | meaning |\n|---|---|---|---|"
+    yield "| setting and variable | type and default | meaning |\n|---|---|---|"
     for each in section.settings:
-        cells = (f"`{each.path}`<br>`{each.variable}`", each.type, each.default, _sentence(each.meaning))
-        yield f"| {' | '.join(cells)} |"
+        default = each.default if each.default == "required" else f"default: {each.default}"
+        yield f"| `{each.path}`<br>`{each.variable}` | {each.type}<br>{default} | {_sentence(each.meaning)} |"
     yield ""
 
 

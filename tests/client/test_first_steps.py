@@ -1,4 +1,4 @@
-"""The first page's examples of a service and its clients: they run, and end as they say."""
+"""The examples of docs/first-steps.md, of a service and its clients: they run, and end as they say."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.service import Service
 
 pytestmark = pytest.mark.nightly
 
-PAGE = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "first-steps.md").read_text("utf-8")
 
 
 def test_a_file_of_another_team_is_refused_as_the_page_says(
