@@ -20,7 +20,7 @@ def described(spark: SparkSession, what: str) -> Iterator[None]:
 
     Args:
         spark: the session.
-        what: a name that all viewers of the Spark UI can see, such as that of a table.
+        what: a name that all viewers of the Spark UI can see, such as that of a pipeline.
     """
     context = None
     with suppress(PySparkAttributeError):

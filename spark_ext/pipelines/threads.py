@@ -12,7 +12,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from policy.errors import LakewardenError
-from spark_ext.pipelines.descriptions import described
 from spark_ext.pipelines.failures import concerns_all, reason
 from spark_ext.pipelines.items import Item, Outcome, Status
 
@@ -38,8 +37,7 @@ def in_threads(
         if stopped.is_set():
             return None
         try:
-            with described(spark, item.table or item.key):
-                return outcome_of(work, item)
+            return outcome_of(work, item)
         except BaseException:
             stopped.set()
             raise
