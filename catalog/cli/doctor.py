@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _RENEW_WITHIN: Final = timedelta(days=14)
 #: What to do about a part that is not ready. Its problem names no host, since strangers see it, too.
 _WHAT_TO_CHECK: Final = {
-    "database": "Check the server of `database.url`, its disk and permissions, and the findings below.",
+    "database": "Check the server of `database.url`, its disk and permissions, and the other findings.",
     "storage": "Check `warehouse`: its disk, its owner, and with `s3` the address, credentials and bucket.",
     "KMS": "Check the address and credentials of each KMS in the settings, and the network.",
 }

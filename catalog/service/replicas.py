@@ -33,21 +33,21 @@ _FORGOTTEN_MS: Final = 24 * 3600 * 1000
 
 #: Settings that belong to a host or are credentials.
 _OF_HOST: Final = (
-    "audit.checkpoint_file",
-    "audit.key_file",
-    "audit.stream_file",
     "audit.stream_format",
     "cache.",
     "data_dir",
     "database.",
     "http.host",
     "http.port",
+    "http.tls",
     "http.workers",
     "kms.options.",
     "log.",
     "s3.",
     "telemetry.",
 )
+#: The end of the names of settings that name a file.
+_FILE: Final = "_file"
 _OF_OTHER_KMS: Final = re.compile(r"other_kms\.[^.]+\.(?:options|secrets)\.")
 #: Settings in the same sections that decide what clients get.
 _OF_ALL: Final = frozenset({"s3.signing", "s3.sts.duration_s", "s3.sts.policy_variables", "s3.sts.role_arn"})
@@ -79,7 +79,8 @@ def digests_of(settings: Settings, unsealed: str) -> dict[str, str]:
     shared: dict[str, object] = {
         name: value
         for name, value in _leaves(settings.model_dump(mode="json"))
-        if name in _OF_ALL or not (name.startswith(_OF_HOST) or _OF_OTHER_KMS.match(name))
+        if name in _OF_ALL
+        or not (name.startswith(_OF_HOST) or name.endswith(_FILE) or _OF_OTHER_KMS.match(name))
     }
     shared[_UNSEALED] = unsealed
     return {name: _digest(json.dumps(value).encode()) for name, value in sorted(shared.items())}

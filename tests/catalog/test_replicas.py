@@ -74,6 +74,10 @@ def _named(database: str) -> TableName:
     return table_name((database,), "t")
 
 
+TLS_OF_A_HOST = {"HTTP__TLS__CERTIFICATE_FILE": "/c.pem", "HTTP__TLS__KEY_FILE": "/k.pem"}
+RANGER = {"RANGER__PROD__URL": "https://ranger.example", "RANGER__PROD__SERVICE": "lake"}
+
+
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("one", "other", "names"),
@@ -85,6 +89,8 @@ def _named(database: str) -> TableName:
         ({"S3__REGION": "r"}, {"S3__REGION": "r", "S3__SIGNING": True}, ("s3.signing",)),
         (STS, STS | {"S3__STS__ENDPOINT": "https://other", "S3__ENDPOINT": "https://other"}, ()),
         (STS, STS | {"S3__STS__DURATION_S": 1800}, ("s3.sts.duration_s",)),
+        ({}, TLS_OF_A_HOST, ()),
+        (RANGER, RANGER | {"RANGER__PROD__CA_FILE": "/etc/ca.pem"}, ()),
         ({}, {"HTTP__PORT": 1, "DATA_DIR": "/elsewhere", "WAREHOUSE": None, "CACHE__DIRECTORY": "/c"}, ()),
     ],
 )
