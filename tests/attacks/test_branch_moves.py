@@ -130,6 +130,7 @@ def test_rollback_to_files_under_a_key_that_awaits_destruction(vault: Attacker) 
     refused(vault, KeyNotUsable, "pek-state", put(before))
 
 
+@pytest.mark.nightly
 def test_rollback_to_files_of_a_forbidden_epoch(users: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forbidding asks for no such snapshot to be retained; a rollback asks again."""
     table = migrating(users)

@@ -342,6 +342,7 @@ def test_a_pick_of_a_whole_rewrite(vault: Attacker) -> None:
     refused(vault, EncryptionPolicyViolation, "added-file-origin", *planted)
 
 
+@pytest.mark.nightly
 def test_a_pick_of_replaced_partitions(vault: Attacker) -> None:
     """Iceberg lists what it removes in another manifest than what it adds."""
     gone = set(vault.data_paths())

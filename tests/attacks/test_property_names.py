@@ -288,6 +288,7 @@ LITERAL: Final = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", LITERAL)
 def test_confusable_of_an_ordinary_name_is_literal(served: Service, alice: httpx.Client, name: str) -> None:
     """It sends nobody's writers anywhere, and is shown as it was given; the real one is not touched by it."""
@@ -333,6 +334,7 @@ def test_allowing_unsealed_metadata_is_dropping_protection(served: Service) -> N
 _INVISIBLE = st.sampled_from("\u200b\u200c\u200d\u2060\ufeff\u00ad\u180e\u034f\ufe0f \t\u00a0\u3000")
 
 
+@pytest.mark.nightly
 @given(st.data())
 def test_no_disguise_made_of_equal_forms_passes(data: st.DataObject) -> None:
     """Unicode's compatibility forms, letter case, and invisible characters anywhere."""

@@ -47,6 +47,7 @@ def _staged(served: Service, name: str, user: str = ALICE, **more: Any) -> Opene
     return Opened(served, quote(name, safe=""), bucket, base, f"{base}/data/f.parquet")
 
 
+@pytest.mark.nightly
 def test_the_creator_of_a_staged_table_writes_and_reads_its_files(served: Service) -> None:
     client = served.iceberg()
     creation = client.create_table_transaction("db.made", ROWS.schema)
@@ -327,6 +328,7 @@ def test_who_can_purge_deletes_the_files_of_a_dropped_table(served: Service, mot
     assert gone.sign("DELETE", gone.file).status_code == 200
 
 
+@pytest.mark.nightly
 def test_each_signature_without_a_table_is_on_record(served: Service) -> None:
     made, (gone, _) = _staged(served, "on_record"), _dropped(served, "gone_on_record")
     for signed, method in ((made, "PUT"), (gone, "DELETE")):
@@ -338,6 +340,7 @@ def test_each_signature_without_a_table_is_on_record(served: Service) -> None:
             assert any(signed.file in each for each in connection.scalars(asked))
 
 
+@pytest.mark.nightly
 def test_without_its_metadata_nothing_of_a_dropped_table_is_read(served: Service, moto: MotoS3) -> None:
     """It says which columns are in the other files."""
     lost, metadata = _dropped(served, "lost")
@@ -346,6 +349,7 @@ def test_without_its_metadata_nothing_of_a_dropped_table_is_read(served: Service
     assert lost.sign("DELETE", metadata[1]).status_code == 200
 
 
+@pytest.mark.nightly
 def test_files_of_a_dropped_table_in_a_location_that_a_user_chose_stay(served: Service) -> None:
     place = f"s3://{Opened.of(served, 'other').bucket}/own/dropped"
     served.iceberg().create_table("db.placed", ROWS.schema, location=place).append(ROWS)

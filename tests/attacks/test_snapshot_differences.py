@@ -308,6 +308,7 @@ def test_an_ancestor_whose_successors_expired_is_not_picked(vault: Attacker) -> 
     refused(vault, EncryptionPolicyViolation, "added-file-origin", *picking(vault, source))
 
 
+@pytest.mark.nightly
 def test_a_pick_of_files_under_an_earlier_key_version(vault: Attacker) -> None:
     source = staged(vault)
     rotate(vault.lake, short(vault))
@@ -361,6 +362,7 @@ def test_an_unverified_head_of_an_encrypted_table_has_no_file_twice(
     assert refusal.value.rule == "duplicate-file"
 
 
+@pytest.mark.nightly
 def test_an_unverified_head_has_no_file_id_and_no_plaintext_file_twice(
     users: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -264,6 +264,7 @@ def test_foreign_object_beside_the_own_prefix(s3: S3Siege, own: str) -> None:
         _append(s3, data_file(s3.own + own))
 
 
+@pytest.mark.nightly
 def test_own_object_added_again_under_another_scheme(s3: S3Siege) -> None:
     """`s3a` and `s3` are one location: the file is in the table already."""
     [task] = s3.service.lake.catalog(BOB).load_table("bobs.mine").scan().plan_files()

@@ -176,6 +176,7 @@ def test_staged_snapshot_is_no_way_round(attack: Attack, staged: str) -> None:
     assert attack.rows == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("picked", [None, 0, 1], ids=["as-new", "from-its-snapshot", "from-another"])
 def test_removed_file_does_not_come_back(attack: Attack, picked: int | None) -> None:
     gone = attack.remove_a_file()

@@ -49,6 +49,7 @@ def _copies(engine: Engine) -> list[str]:
         return records + [checkpoint_line(row) for row in rows]
 
 
+@pytest.mark.nightly
 def test_old_records_move_and_all_can_be_verified(
     any_engine: Engine, signer: Signer, archive: Archive
 ) -> None:
@@ -180,6 +181,7 @@ def test_a_move_that_dies_has_changed_nothing_or_is_completed(
     assert problems_of(engine, signer, archive) == []
 
 
+@pytest.mark.nightly
 def test_of_two_that_archive_at_once_one_takes_effect(
     any_engine: Engine, signer: Signer, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -198,6 +200,7 @@ def test_of_two_that_archive_at_once_one_takes_effect(
     assert problems_of(any_engine, signer, archive) == []
 
 
+@pytest.mark.nightly
 def test_old_segments_go_and_the_rest_holds(engine: Engine, signer: Signer, archive: Archive) -> None:
     recorded(engine, signer, range(100)).close()
     copies = _copies(engine)

@@ -315,7 +315,6 @@ def test_every_method_has_a_row() -> None:
     assert known == METHODS.keys() | SILENT | set(UNSUPPORTED)
 
 
-@pytest.mark.rows_by_day(6)
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_agree_with_the_model(world: World, name: str) -> None:
     case = METHODS[name]
@@ -344,7 +343,6 @@ def test_every_command_has_a_row() -> None:
     assert set(_commands(get_command(app))) == COMMANDS.keys() | OPERATORS
 
 
-@pytest.mark.rows_by_day(9)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_commands_agree_with_the_model(world: World, name: str) -> None:
     case = COMMANDS[name]

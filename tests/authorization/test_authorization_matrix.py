@@ -89,7 +89,6 @@ _ALLOWED = pytest.mark.parametrize(
 )
 
 
-@pytest.mark.rows_by_day(24)
 @_ALLOWED
 @pytest.mark.parametrize("row", [row for row in ROWS if row.bare], ids=str)
 def test_service_agrees(world: World, row: Row, allowed_roles: int) -> None:
@@ -98,7 +97,6 @@ def test_service_agrees(world: World, row: Row, allowed_roles: int) -> None:
     _answered(world, row, [Try(world, role, role in allowed) for role in ROLES], allowed_roles)
 
 
-@pytest.mark.rows_by_day(8)
 @_ALLOWED
 @pytest.mark.parametrize(
     ("row", "via"), [(row, via) for row in ROWS for via in row.via], ids=lambda value: str(value)
@@ -121,7 +119,6 @@ def test_service_agrees_on_locations(world: World, row: Row, via: str, allowed_r
     _answered(world, row, tries, allowed_roles)
 
 
-@pytest.mark.rows_by_day(12)
 @pytest.mark.parametrize("row", [row for row in ROWS if row.on_table], ids=str)
 def test_who_is_refused_is_not_told_whether_there_is_a_table(world: World, row: Row) -> None:
     """The answer for a table that is not there is that for one that is, but for the name.

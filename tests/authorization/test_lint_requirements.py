@@ -232,7 +232,6 @@ def test_every_form_of_statement_has_a_case() -> None:
     assert tried == set(get_args(Statement)) - _WITHOUT_OPERATION - code
 
 
-@pytest.mark.rows_by_day(9)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.sql)
 def test_lint_requires_what_the_service_requires(lake: Lake, decided: set[AccessRequest], case: Case) -> None:
     table, other = fresh(), fresh()

@@ -101,6 +101,7 @@ def adopted(lake: Lake, root: Path, version: str) -> TableName:
     return name
 
 
+@pytest.mark.nightly
 def test_a_version_one_table_is_read_written_and_upgraded(lake: Lake, tmp_path: Path) -> None:
     name = adopted(lake, tmp_path, "1")
     table = lake.catalog().load_table(str(name))

@@ -111,6 +111,7 @@ def test_nested_columns_are_added_to_structs_in_lists_and_maps(lake: Lake) -> No
     assert [field.name for field in by.fields] == ["w", "v"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("position", "order"),
     [

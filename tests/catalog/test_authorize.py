@@ -75,7 +75,6 @@ def test_every_operation_has_a_row() -> None:
     assert not rows_of & OF_THE_SERVICE
 
 
-@pytest.mark.rows_by_day(13)
 @pytest.mark.parametrize(
     "row", TABLE, ids=[f"{row.operation}{'-' * bool(row.variant)}{row.variant}" for row in TABLE]
 )

@@ -38,7 +38,6 @@ def kept_namespaces(lake: Lake) -> None:
     make(lake, named("kept", "bobs"))
 
 
-@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("user", [BOB, DAVE])
 @pytest.mark.parametrize(
     "ask",
@@ -137,7 +136,6 @@ def test_a_refusal_by_a_later_rule_is_on_record_with_the_path(lake: Lake) -> Non
     assert table.location() in found[-1].reasons[0].detail
 
 
-@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "ask",
     [

@@ -104,6 +104,7 @@ def other_footer(labels: list[KeyLabel]) -> list[KeyLabel]:
     return [KeyLabel("pii"), *labels[1:]]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("wrong", [without, less, swapped, whole, more, other_footer])
 def test_a_file_with_other_groups_than_the_table_says_is_not_committed(
     lake: Lake, table: Table, wrong: Callable[[list[KeyLabel]], list[KeyLabel]]
@@ -159,6 +160,7 @@ def test_other_changes_of_columns_begin_no_epoch(lake: Lake, table: Table) -> No
     assert loaded(lake, table).governed == before
 
 
+@pytest.mark.nightly
 def test_a_dropped_column_leaves_the_list_and_old_files_keep_its_key(lake: Lake, table: Table) -> None:
     append_files(lake, name_of(table))
     alter(lake, table, DropColumn(("email",)))
@@ -248,6 +250,7 @@ def data_keys(lake: Lake, table: Table) -> dict[tuple[str, KeyLabel], SecretByte
     return found
 
 
+@pytest.mark.nightly
 def test_keys_of_columns_are_rotated_and_rewrapped_with_the_footers(lake: Lake, table: Table) -> None:
     append_files(lake, name_of(table))
     before = data_keys(lake, table)
@@ -345,6 +348,7 @@ def test_statistics_are_kept_of_columns_in_plaintext_alone(lake: Lake, table: Ta
     assert {name: dict(shown[name]) for name in STATISTICS} == {n: {1: v} for n, v in STATISTICS.items()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", STATISTICS)
 def test_a_client_may_show_statistics_of_columns_in_plaintext_alone(
     lake: Lake, table: Table, name: str

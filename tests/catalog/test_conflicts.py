@@ -280,6 +280,7 @@ def test_a_commit_conflicts_by_iceberg_s_rules(
     assert made.metadata() == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", ["delete", "update", "merge"])
 def test_the_table_s_property_is_the_isolation_of_a_command(lake: Lake, command: str) -> None:
     made = race(lake, properties={f"write.{command}.isolation-level": "Snapshot"})
@@ -293,6 +294,7 @@ def test_the_table_s_property_is_the_isolation_of_a_command(lake: Lake, command:
             change("a", removes="b", command=other)(made)
 
 
+@pytest.mark.nightly
 def test_two_deletes_can_rewrite_the_same_delete_file(lake: Lake) -> None:
     """Iceberg: testConcurrentDeletesRewriteSameRemoveRows and testConcurrentMergeRewriteSameRemoveRows."""
     made = race(lake)

@@ -55,6 +55,7 @@ def refusal(call: Any) -> tuple[str, str | None]:
     return type(refused.value).__name__, refused.value.rule
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "properties", [PER_PARTITION, PER_PARTITION | ENCRYPTED], ids=["plaintext", "encrypted"]
 )
@@ -84,6 +85,7 @@ def test_small_delete_files_of_a_partition_are_packed(lake: Lake, properties: di
     assert [len(rows[each]["deletes"]) for each in (first, second, other)] == [1, 1, 1]
 
 
+@pytest.mark.nightly
 def test_one_delete_file_for_each_data_file_is_left_alone(lake: Lake) -> None:
     ledger = Ledger.of(lake)
     paths = [ledger.append(number, number + 9) for number in range(3)]
@@ -94,6 +96,7 @@ def test_one_delete_file_for_each_data_file_is_left_alone(lake: Lake) -> None:
     assert set(group.paths) == {files[0], again}
 
 
+@pytest.mark.nightly
 def test_files_outside_of_the_filter_are_left_alone(lake: Lake) -> None:
     ledger = Ledger.of(lake, properties=PER_PARTITION)
     for part in ("a", "b"):
@@ -106,6 +109,7 @@ def test_files_outside_of_the_filter_are_left_alone(lake: Lake) -> None:
     assert groups(ledger, FEW, sequence_number=1) == []
 
 
+@pytest.mark.nightly
 def test_delete_files_of_data_files_that_are_gone_are_dropped(lake: Lake) -> None:
     ledger = Ledger.of(lake)
     path, kept = ledger.append(1, 9), ledger.append(10, 19)
@@ -120,6 +124,7 @@ def test_delete_files_of_data_files_that_are_gone_are_dropped(lake: Lake) -> Non
     assert ledger.paths(content=1) == {live}
 
 
+@pytest.mark.nightly
 def test_delete_files_of_an_earlier_encryption_are_rewritten(lake: Lake) -> None:
     ledger = Ledger.of(lake)
     path = ledger.append(1, 9)
@@ -173,6 +178,7 @@ def test_a_replace_brings_no_row_back_that_a_delete_file_of_several_data_files_c
     pack(ledger, group, (tuple(paths), 3))
 
 
+@pytest.mark.nightly
 def test_a_delete_file_of_several_data_files_that_are_gone_or_newer_needs_no_successor(lake: Lake) -> None:
     ledger = Ledger.of(lake, properties=PER_PARTITION)
     paths = sorted(ledger.append(number, number + 9) for number in (0, 10))
@@ -207,6 +213,7 @@ def test_data_files_are_not_replaced_by_delete_files(lake: Lake) -> None:
         commit(ledger, (path,), [file], engine, base)
 
 
+@pytest.mark.nightly
 def test_a_data_file_that_is_rewritten_meanwhile_is_a_conflict(lake: Lake) -> None:
     """Its rows are deleted already: the positions would be those of a file that is gone."""
     ledger = Ledger.of(lake)

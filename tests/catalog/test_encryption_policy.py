@@ -82,6 +82,7 @@ def _write_staged(lake: Lake, name: TableName, properties: dict[str, str]) -> No
 DOORS = {"create": _create, "staged create": _stage_and_commit, "create as select": _write_staged}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("door", DOORS)
 def test_a_table_is_made_as_the_rules_ask_or_not_at_all(lake: Lake, door: str) -> None:
     put_rules(lake, rule("personal", databases=["db"], columns=["ssn"]))
@@ -260,6 +261,7 @@ def test_a_column_that_breaks_a_rule_is_not_added(lake: Lake) -> None:
     alter(lake, encrypted, AddColumn(("ssn",), StringType()))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "update",
     [

@@ -177,6 +177,7 @@ def test_what_one_worker_has_taken_no_other_takes_and_none_that_takes_its_place(
     assert worker(0).is_first(KEY_ID, "a", 300)
 
 
+@pytest.mark.nightly
 def test_workers_find_each_of_many_nonces() -> None:
     shared = SharedNonces(2)
     one, other = SeenNonces(keep_ms=100), SeenNonces(keep_ms=100)

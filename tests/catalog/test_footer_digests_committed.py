@@ -84,6 +84,7 @@ def test_without_it_or_with_none_that_is_one(lake: Lake, given: dict[str, Any]) 
     refuse(lake, make_persons(lake), **FOOTER | given)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("properties", "given"),
     [

@@ -51,6 +51,7 @@ def planned(lake: Lake, table: Table) -> int:
     return lake.services.planner.plan(lake.caller(ALICE), name_of(table), ScanRequest()).files.num_rows
 
 
+@pytest.mark.nightly
 def test_standard_clients_write_a_version_one_table_and_upgrade_it(lake: Lake) -> None:
     table = make(lake, properties=VERSION_1)
     table.append(rows(1))
@@ -139,6 +140,7 @@ def test_a_version_one_table_is_encrypted_by_the_commit_that_upgrades_it(lake: L
         attacker.commit(*plain)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("in_snapshot", "in_entry", "rule"),
     [

@@ -145,6 +145,7 @@ def test_a_rename_takes_no_name_and_needs_both_ends(lake: Lake) -> None:
     assert catalog.table_exists(str(taken))
 
 
+@pytest.mark.nightly
 def test_a_dropped_table_keeps_its_files_and_a_purged_one_does_not(lake: Lake) -> None:
     catalog = lake.catalog()
     for end, remains in ((catalog.drop_table, True), (catalog.purge_table, False)):
@@ -235,6 +236,7 @@ def test_namespace_properties_are_set_and_removed(lake: Lake) -> None:
         catalog.update_namespace_properties("props", {"b"}, {"b": "5"})
 
 
+@pytest.mark.nightly
 def test_rows_are_appended_overwritten_and_deleted(lake: Lake) -> None:
     table = make(lake)
     table.append(rows(1, 4))

@@ -99,6 +99,7 @@ def test_a_key_that_has_encrypted_often_enough_is_refused_until_it_is_rotated(la
     assert rewrap(lake, name) == {"main": 1}
 
 
+@pytest.mark.nightly
 def test_a_rewrap_under_a_key_that_is_used_up_is_refused_and_nothing_is_lost(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     rotate(lake, name)

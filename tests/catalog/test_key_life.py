@@ -63,6 +63,7 @@ def rows_of(lake: Lake, name: TableName) -> list[tuple[int, str, bytes]]:
         return [tuple(row) for row in found]
 
 
+@pytest.mark.nightly
 def test_a_disabled_key_opens_nothing_until_it_is_enabled(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     keys, life = released(lake, name), lake.services.key_life
@@ -88,6 +89,7 @@ def test_a_disabled_key_opens_nothing_in_another_process(lake: Lake) -> None:
             elsewhere.keyring.open_peks(record, [ref])
 
 
+@pytest.mark.nightly
 def test_one_version_is_disabled_by_itself_and_comes_back_as_it_was(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     rotate(lake, name)
@@ -146,6 +148,7 @@ def test_a_version_that_a_snapshot_or_tag_needs_is_not_destroyed_and_they_are_na
     assert head.names == ("branch main",)
 
 
+@pytest.mark.nightly
 def test_a_version_that_nothing_needs_any_more_is_destroyed_after_its_time(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     rotate(lake, name)

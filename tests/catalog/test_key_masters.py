@@ -69,6 +69,7 @@ def test_every_key_under_the_master_key_is_stored_again(lake: Lake) -> None:
     assert peks(lake, other) == stays
 
 
+@pytest.mark.nightly
 def test_files_stay_readable_and_so_does_every_version(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     rotate(lake, name)

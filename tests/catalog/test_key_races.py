@@ -103,6 +103,7 @@ def test_a_version_is_not_destroyed_while_a_rewrap_to_it_is_published(lake: Lake
     assert released(lake, name) == keys
 
 
+@pytest.mark.nightly
 def test_a_commit_that_was_cut_short_keeps_a_version_until_the_next_one(lake: Lake) -> None:
     name, unused = unused_later_version(lake)
 
@@ -132,6 +133,7 @@ def test_a_rotation_does_not_undo_what_is_done_to_all_keys_beside_it(lake: Lake,
         append_files(lake, name)
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("what", ["disable", "destroy"])
 def test_all_keys_are_all_that_there_are_when_it_is_done(
@@ -160,6 +162,7 @@ def test_all_keys_are_all_that_there_are_when_it_is_done(
     assert set(states(lake, name).values()) == {"disabled"}
 
 
+@pytest.mark.nightly
 def test_a_rotation_does_not_take_up_a_version_that_is_destroyed_beside_it(lake: Lake) -> None:
     name = encrypted(lake, files=1)
 
@@ -182,6 +185,7 @@ def test_a_rotation_does_not_take_up_a_version_that_is_destroyed_beside_it(lake:
     append_files(lake, name)
 
 
+@pytest.mark.nightly
 def test_an_epoch_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
     name, _ = unused_later_version(lake)
     life, caller = lake.services.key_life, lake.caller(ALICE)
@@ -193,6 +197,7 @@ def test_an_epoch_does_not_begin_under_a_key_that_is_disabled_beside_it(lake: La
     assert load(lake, name).governed.spec.master_key_id == "pii"
 
 
+@pytest.mark.nightly
 def test_files_are_not_published_under_a_key_that_is_disabled_beside_it(lake: Lake) -> None:
     name, life, caller = encrypted(lake), lake.services.key_life, lake.caller(ALICE)
     engine = Engine.begin(lake, name)
@@ -204,6 +209,7 @@ def test_files_are_not_published_under_a_key_that_is_disabled_beside_it(lake: La
     assert load(lake, name).metadata.current_snapshot() is None
 
 
+@pytest.mark.nightly
 def test_what_needs_no_key_is_published_where_one_is_disabled(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     lake.services.key_life.disable(lake.caller(ALICE), name)
@@ -212,6 +218,7 @@ def test_what_needs_no_key_is_published_where_one_is_disabled(lake: Lake) -> Non
     assert len(load(lake, name).metadata.snapshots) == 1
 
 
+@pytest.mark.nightly
 def test_a_write_is_not_begun_under_a_version_that_is_destroyed_beside_it(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +243,7 @@ def test_a_write_is_not_begun_under_a_version_that_is_destroyed_beside_it(
     assert len(released(lake, name)) == 2
 
 
+@pytest.mark.nightly
 def test_a_write_that_is_begun_beside_a_rotation_is_published(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +288,7 @@ def test_a_version_that_is_needed_again_when_its_time_has_come_stays(
     assert released(lake, name) == keys
 
 
+@pytest.mark.nightly
 def test_a_version_stays_as_long_as_it_is_not_known_what_needs_it(lake: Lake) -> None:
     name, _ = doomed_version(lake)
     location = load(lake, name).metadata_location

@@ -43,6 +43,7 @@ def entries(lake: Lake, name: TableName, ref: str = "main") -> list[dict[str, An
     return sorted(found, key=lambda each: each["file_path"])
 
 
+@pytest.mark.nightly
 def test_only_the_keys_of_files_change(lake: Lake) -> None:
     name = encrypted(lake, files=3)
     before, keys, table = entries(lake, name), released(lake, name), load(lake, name)
@@ -62,6 +63,7 @@ def test_only_the_keys_of_files_change(lake: Lake) -> None:
             assert head.summary.additional_properties[total] == value
 
 
+@pytest.mark.nightly
 def test_what_is_rewrapped_is_not_rewrapped_again(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     assert rewrap(lake, name) == {"main": 0}
@@ -72,6 +74,7 @@ def test_what_is_rewrapped_is_not_rewrapped_again(lake: Lake) -> None:
     assert load(lake, name).metadata_location == location
 
 
+@pytest.mark.nightly
 def test_only_outdated_manifests_are_written(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     rotate(lake, name)
@@ -83,6 +86,7 @@ def test_only_outdated_manifests_are_written(lake: Lake) -> None:
     assert set(versions(lake, name).values()) == {2}
 
 
+@pytest.mark.nightly
 def test_every_branch_is_rewrapped_and_tags_stay(lake: Lake) -> None:
     """Each branch gets manifests of its own: a manifest belongs to the snapshot that brings it."""
     name = encrypted(lake, files=2)
@@ -107,6 +111,7 @@ def test_every_branch_is_rewrapped_and_tags_stay(lake: Lake) -> None:
     assert refs["audit"].snapshot_id == snapshot
 
 
+@pytest.mark.nightly
 def test_removed_files_are_left_out_and_the_rest_kept(lake: Lake) -> None:
     name = encrypted(lake)
     gone, *_ = append_files(lake, name, 3)
@@ -134,6 +139,7 @@ def test_files_of_plaintext_times_stay_plaintext_beside(lake: Lake) -> None:
     assert len(lake.catalog().load_table(str(name)).inspect.files()) == 2
 
 
+@pytest.mark.nightly
 def test_commits_that_come_first_are_built_upon(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     rotate(lake, name)
@@ -158,6 +164,7 @@ def test_commits_that_come_first_are_built_upon(lake: Lake) -> None:
     assert {each for each in listed if each.startswith("snap-")} == lists
 
 
+@pytest.mark.nightly
 def test_a_rotation_that_comes_first_counts(lake: Lake) -> None:
     """What was written for an earlier version is not taken for the later one."""
     name = encrypted(lake, files=2)
@@ -173,6 +180,7 @@ def test_a_rotation_that_comes_first_counts(lake: Lake) -> None:
     assert set(versions(lake, name).values()) == {3}
 
 
+@pytest.mark.nightly
 def test_what_an_attempt_left_is_taken_up(lake: Lake) -> None:
     name = encrypted(lake, files=3)
     rotate(lake, name)
@@ -342,6 +350,7 @@ def test_a_table_without_files_or_keys_has_nothing_to_rewrap(lake: Lake) -> None
     assert rewrap(lake, name_of(table)) == {"main": 0}
 
 
+@pytest.mark.nightly
 def test_progress_is_told_manifest_by_manifest(lake: Lake) -> None:
     name = encrypted(lake, files=3)
     rotate(lake, name)
@@ -373,6 +382,7 @@ def test_what_was_rewrapped_is_on_record(lake: Lake) -> None:
     assert str(done.snapshot_id) in told.reasons[0].detail
 
 
+@pytest.mark.nightly
 def test_stock_readers_see_a_replace_that_changes_no_file(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     rotate(lake, name)
@@ -383,6 +393,7 @@ def test_stock_readers_see_a_replace_that_changes_no_file(lake: Lake) -> None:
     assert stock.metadata.current_snapshot().summary.operation.value == "replace"
 
 
+@pytest.mark.nightly
 def test_what_is_under_a_destroyed_key_keeps_nothing_else_from_being_rewrapped(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     lake.services.key_life.destroy(lake.caller(ALICE), name, str(name))
@@ -422,6 +433,7 @@ def test_a_manifest_that_was_sealed_and_removed_is_not_rewritten_under_its_name(
     append_files(lake, name)
 
 
+@pytest.mark.nightly
 def test_a_manifest_that_was_sealed_is_written_again_under_another_name(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     first = load(lake, name).metadata.current_snapshot_id

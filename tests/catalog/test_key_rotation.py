@@ -25,6 +25,7 @@ from tests.support.table_keys import (
 from tests.support.tables import Engine, append_files, make, name_of, records
 
 
+@pytest.mark.nightly
 def test_new_files_are_under_the_later_version_and_old_ones_are_read(lake: Lake) -> None:
     name = encrypted(lake, files=2)
     before = released(lake, name)
@@ -103,6 +104,7 @@ def test_rotations_at_once_are_as_many_versions(lake: Lake) -> None:
     assert set(versions(lake, name).values()) == {max(found)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", ["write:allowed", "write:looked", "rotate:seen"])
 def test_a_rotation_beside_what_needs_the_key_is_no_key_that_cannot_be_used(lake: Lake, point: str) -> None:
     name = encrypted(lake)
@@ -224,6 +226,7 @@ def shredded(lake: Lake) -> TableName:
     return name
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("made_ahead", [False, True])
 def test_a_rotation_goes_on_from_a_destroyed_version(lake: Lake, made_ahead: bool) -> None:
     name = shredded(lake)
@@ -244,6 +247,7 @@ ACTS: list[Callable[[Lake, TableName], object]] = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("act", ACTS)
 def test_who_meets_a_destroyed_key_is_told_to_rotate(
     lake: Lake, act: Callable[[Lake, TableName], object]

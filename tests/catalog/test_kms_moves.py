@@ -56,6 +56,7 @@ def kmss(tmp_path: Path) -> Iterator[KmsLake]:
         yield opened
 
 
+@pytest.mark.nightly
 def test_keys_move_from_local_to_aws_to_vault_and_the_kms_before_can_be_shut_off(kmss: KmsLake) -> None:
     lake = kmss.lake
     name, dropped = encrypted(lake, files=1), encrypted(lake, files=1)
@@ -124,6 +125,7 @@ def test_a_rule_that_names_an_unused_master_key_needs_the_main_kms(kmss: KmsLake
     assert rule not in needs(lake, "local")
 
 
+@pytest.mark.nightly
 def test_another_master_key_of_the_same_kms_takes_over(kmss: KmsLake) -> None:
     lake = kmss.lake
     lake.kms.create_master_key("next")
@@ -214,6 +216,7 @@ def test_a_key_that_was_made_before_the_move_is_not_stored_after_it(kmss: KmsLak
     assert len(peks(lake, name)) == 1
 
 
+@pytest.mark.nightly
 def test_a_rotation_during_the_move_ends_under_the_new_key(kmss: KmsLake) -> None:
     lake = kmss.lake
     name = encrypted(lake, files=1)
@@ -230,6 +233,7 @@ def test_a_rotation_during_the_move_ends_under_the_new_key(kmss: KmsLake) -> Non
     assert needs(lake, "local", MASTER_KEY) == set()
 
 
+@pytest.mark.nightly
 def test_writes_that_began_before_the_move_commit_after_it(kmss: KmsLake) -> None:
     """Also one that creates its table: its key is moved before the table has a name."""
     lake = kmss.lake
@@ -247,6 +251,7 @@ def test_writes_that_began_before_the_move_commit_after_it(kmss: KmsLake) -> Non
         assert len(released(lake, engine.session.table.record.name)) == 1
 
 
+@pytest.mark.nightly
 def test_a_key_that_is_rewrapped_meanwhile_is_moved_by_the_next_pass(kmss: KmsLake) -> None:
     lake = kmss.lake
     name = encrypted(lake, files=1)
@@ -291,6 +296,7 @@ def test_a_damaged_key_is_reported_and_does_not_stop_the_others(kmss: KmsLake) -
     assert needs(lake, "local", MASTER_KEY) == {("table", str(names[1]))}
 
 
+@pytest.mark.nightly
 def test_an_outage_is_told_and_keys_that_moved_stay_moved(kmss: KmsLake) -> None:
     lake = kmss.lake
     names = [encrypted(lake, files=1) for _ in range(3)]
@@ -325,6 +331,7 @@ def test_a_key_of_a_kms_that_is_not_configured_is_reported(kmss: KmsLake) -> Non
     assert ["other_kms" in each.reason or "not configured" in each.reason for each in done.failed] == [True]
 
 
+@pytest.mark.nightly
 def test_names_of_settings_do_not_change_what_a_master_key_id_stands_for(kmss: KmsLake) -> None:
     """A catalog that is opened with another main KMS makes no key there for an id in use."""
     lake = kmss.lake
@@ -336,6 +343,7 @@ def test_names_of_settings_do_not_change_what_a_master_key_id_stands_for(kmss: K
     assert name_of(make(lake, properties={"encryption.master-key-id": MASTER_KEY}))
 
 
+@pytest.mark.nightly
 def test_a_change_waits_for_keys_that_are_being_stored_and_refuses_later_ones(
     postgres_server: PostgresServer | str, tmp_path: Path
 ) -> None:

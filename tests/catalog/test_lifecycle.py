@@ -228,6 +228,7 @@ def test_files_outside_of_the_location_are_not_registered(lake: Lake, tmp_path: 
         register(lake, fresh(), location)
 
 
+@pytest.mark.nightly
 def test_reader_configuration_is_not_registered(lake: Lake, tmp_path: Path) -> None:
     location, _ = made_elsewhere(tmp_path, **{"s3.endpoint": "http://elsewhere"})
     with pytest.raises(PropertyInvalid):
@@ -242,6 +243,7 @@ def test_governed_copies_of_a_registered_table_count_for_nothing(lake: Lake, tmp
     assert shown["read.allowed.data.paths"] == f"file://{tmp_path}/theirs/db/x"
 
 
+@pytest.mark.nightly
 def test_metadata_put_behind_the_catalogs_back_can_be_sealed_or_taken_back(lake: Lake) -> None:
     for accept in (True, False):
         table = make(lake)

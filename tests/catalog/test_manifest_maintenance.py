@@ -35,6 +35,7 @@ def manifests(lake: Lake, table: Table) -> list[str]:
     return [each.manifest_path for each in lake.services.reader.manifests(loaded, head)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, ENCRYPTED], ids=["plaintext", "encrypted"])
 def test_manifests_are_rewritten_and_rows_stay(lake: Lake, properties: dict[str, str]) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
@@ -64,6 +65,7 @@ def test_manifests_are_split_at_their_size(lake: Lake) -> None:
     assert len(manifests(lake, table)) == done.added and paths(lake, table) == files
 
 
+@pytest.mark.nightly
 def test_a_commit_that_comes_first_is_built_upon(lake: Lake) -> None:
     table = make(lake)
     files = {path for _ in range(2) for path in append_files(lake, name_of(table))}
@@ -90,6 +92,7 @@ def test_what_a_table_does_not_have_is_refused(lake: Lake) -> None:
         rewritten(lake, table, BOB)
 
 
+@pytest.mark.nightly
 def test_delete_files_go_once_they_apply_to_nothing(lake: Lake) -> None:
     """Of a file, of a partition, and of the whole table; not those that still apply."""
     table = make(lake)

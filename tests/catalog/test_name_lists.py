@@ -113,6 +113,7 @@ def in_pages(
     return listed
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("fill", "read_names"),

@@ -68,6 +68,7 @@ def test_what_stays_is_listed_once_whatever_comes_and_goes(
     assert not hidden & set(listed)
 
 
+@pytest.mark.nightly
 @settings(max_examples=15, deadline=None)
 @given(
     tables=st.sets(_NAMES, max_size=12),

@@ -100,6 +100,7 @@ def test_a_namespace_with_a_table_is_not_dropped_and_an_emptied_one_is(
         namespaces.tables(alice, name)
 
 
+@pytest.mark.nightly
 def test_owners_are_shown_what_they_own(lake: Lake, namespaces: Namespaces, name: tuple[str, ...]) -> None:
     """A right of owners counts in lists as it does on the table."""
     here = {"database": [name[0]], "table": ["*"], "column": ["*"]}
@@ -118,6 +119,7 @@ def test_owners_are_shown_what_they_own(lake: Lake, namespaces: Namespaces, name
     assert [each.name for each in shown] == ["of_dave"]
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("tables", "seen"),
@@ -150,6 +152,7 @@ def test_lists_have_what_policies_name_in_any_letter_case(
         lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 def test_a_list_is_decided_by_the_policies_of_its_beginning(
     lake: Lake, namespaces: Namespaces, name: tuple[str, ...]
 ) -> None:

@@ -40,6 +40,7 @@ def test_the_digest_of_an_orc_file_is_kept_and_planned(lake: Lake) -> None:
     assert planned.header.to_json()["verify-digest"] == "always"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("given", "rule"),
     [
@@ -65,6 +66,7 @@ def test_an_orc_file_is_refused_where_the_table_encrypts_parquet(lake: Lake) -> 
     assert refused.value.rule == "file-format"
 
 
+@pytest.mark.nightly
 def test_parquet_files_keep_digests_from_the_moment_that_the_table_asks(lake: Lake) -> None:
     table = make(lake, properties={"encryption.mechanism": "envelope"})
     engine = Engine.begin(lake, name_of(table))

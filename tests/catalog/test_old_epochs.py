@@ -65,6 +65,7 @@ def encrypted_since(lake: Lake) -> Table:
     return table
 
 
+@pytest.mark.nightly
 def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_epochs(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_a_file_whose_footer_has_no_digest_is_left_whatever_the_epochs(
     assert forbid(lake, table).forbidden
 
 
+@pytest.mark.nightly
 def test_what_is_left_is_counted_by_branch_and_epoch(lake: Lake) -> None:
     table = encrypted_since(lake)
     found = report(lake, table)
@@ -100,6 +102,7 @@ def test_what_is_left_is_counted_by_branch_and_epoch(lake: Lake) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_old_epochs_are_forbidden_when_nothing_is_left(lake: Lake) -> None:
     table = encrypted_since(lake)
     rewrite_all(lake, table)
@@ -120,6 +123,7 @@ def test_old_epochs_are_forbidden_when_nothing_is_left(lake: Lake) -> None:
     assert read(lake, table) == 3
 
 
+@pytest.mark.nightly
 def test_reports_on_encryption_rules_know_that_nothing_is_in_plaintext_any_more(lake: Lake) -> None:
     table = encrypted_since(lake)
     rules = EncryptionRules.parse({})
@@ -135,6 +139,7 @@ def test_reports_on_encryption_rules_know_that_nothing_is_in_plaintext_any_more(
     assert not in_plaintext()
 
 
+@pytest.mark.nightly
 def test_forbidding_twice_is_once(lake: Lake) -> None:
     table = encrypted_since(lake)
     rewrite_all(lake, table)
@@ -188,6 +193,7 @@ def test_a_file_of_an_old_epoch_is_refused_once_it_is_forbidden(
     assert refused.value.rule == "encryption-required"
 
 
+@pytest.mark.nightly
 def test_files_under_every_key_version_stay_readable(lake: Lake) -> None:
     table = encrypted_since(lake)
     for _ in range(2):
@@ -207,6 +213,7 @@ def test_files_under_every_key_version_stay_readable(lake: Lake) -> None:
     assert read(lake, table) == 5
 
 
+@pytest.mark.nightly
 def test_a_commit_in_between_is_looked_at_too(lake: Lake) -> None:
     """What lands while the snapshots are counted is counted again."""
     table = encrypted_since(lake)
@@ -236,6 +243,7 @@ def test_a_table_in_plaintext_has_nothing_to_forbid(lake: Lake) -> None:
     assert not report(lake, table).forbidden
 
 
+@pytest.mark.nightly
 def test_forbidding_takes_alter_and_is_on_record(lake: Lake) -> None:
     table = encrypted_since(lake)
     rewrite_all(lake, table)

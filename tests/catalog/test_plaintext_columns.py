@@ -232,6 +232,7 @@ def test_no_change_of_the_schema_takes_a_column_into_the_list(lake: Lake, bob_al
 # -- who gets its key
 
 
+@pytest.mark.nightly
 def test_an_engine_gets_the_key_of_the_other_columns_for_users_who_lack_one(lake: Lake) -> None:
     denied = [{"users": [CAROL], "accesses": [{"type": "select", "isAllowed": True}]}]
     table = persons(lake, **{"encryption__columns": "pii:ssn"})

@@ -84,6 +84,7 @@ def test_pointers_move_together_or_not_at_all(store: PointerStore) -> None:
     assert (store.load(T), store.load(other)) == ("file:///m0", "file:///o1")
 
 
+@pytest.mark.nightly
 def test_moves_in_opposite_orders_do_not_deadlock(store: PointerStore) -> None:
     """A deadlock would be answered by the database as a failure."""
     names = [named(f"t{number}") for number in range(8)]
@@ -348,6 +349,7 @@ def _make_with_pyiceberg(root: Path, drop_type: bool) -> tuple[str, Callable[[],
     return url, theirs
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("drop_type", [False, True], ids=["v1", "v0"])
 def test_a_database_that_pyiceberg_made_is_adopted_table_by_table(tmp_path: Path, drop_type: bool) -> None:
     url, _ = _make_with_pyiceberg(tmp_path, drop_type)
@@ -367,6 +369,7 @@ def test_a_database_that_pyiceberg_made_is_adopted_table_by_table(tmp_path: Path
         assert catalog.list_tables("db") == [("db", "old")]
 
 
+@pytest.mark.nightly
 def test_pyiceberg_goes_on_reading_what_is_committed_here(tmp_path: Path) -> None:
     url, theirs = _make_with_pyiceberg(tmp_path, drop_type=False)
     with open_lake(tmp_path, DATABASE__URL=url) as lake:
@@ -377,6 +380,7 @@ def test_pyiceberg_goes_on_reading_what_is_committed_here(tmp_path: Path) -> Non
         catalog.engine.dispose()
 
 
+@pytest.mark.nightly
 def test_a_view_of_pyiceberg_cannot_be_adopted(tmp_path: Path) -> None:
     url, _ = _make_with_pyiceberg(tmp_path, drop_type=False)
     with open_lake(tmp_path, DATABASE__URL=url) as lake:

@@ -131,6 +131,7 @@ def _unrecorded(_: Prepared, __: Sequence[Edit], ___: Sequence[Reason]) -> None:
     """Nothing is recorded here."""
 
 
+@pytest.mark.nightly
 def test_policies_of_ranger_are_in_force_in_every_replica(
     url: str, catalog_name: str, tmp_path: Path, ranger: RangerAdmin
 ) -> None:
@@ -156,6 +157,7 @@ def _sync_now(services: Services) -> None:
     source.close()
 
 
+@pytest.mark.nightly
 def test_one_process_at_a_time_asks_ranger(url: str, tmp_path: Path, ranger: RangerAdmin) -> None:
     settings = _settings(ranger, tmp_path)
     with (

@@ -94,6 +94,7 @@ _EDITS = st.lists(
 )
 
 
+@pytest.mark.nightly
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(edits=_EDITS)
 def test_any_changes_leave_what_they_say_and_the_way_back(
@@ -307,6 +308,7 @@ def test_a_set_that_is_bad_here_keeps_the_good_one_in_force_until_it_is_too_old(
     assert not store.is_closed and store.problem is None
 
 
+@pytest.mark.nightly
 def test_many_threads_see_one_whole_set_or_the_other(documents: PolicyDocuments, clock: Clock) -> None:
     def both(number: int) -> bytes:
         granted = [policy(f"{name} {number}", tables(name), {"ann": ["select"]}) for name in ("a", "b")]

@@ -80,11 +80,13 @@ def test_a_table_is_not_registered_again_while_it_is_purged(lake: Lake) -> None:
         load(lake, again)
 
 
+@pytest.mark.nightly
 def test_the_keys_go_with_the_name(lake: Lake) -> None:
     record = cut(lake, encrypted(lake, files=1), "drop:buried")
     assert (keys_of(lake, record), now(lake, record).purging) == (["destroyed"], True)
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("point", ["drop:buried", "purge:files-deleted"])
 def test_a_purge_that_took_effect_is_finished_by_the_next_clean_up(lake: Lake, point: str) -> None:
@@ -97,6 +99,7 @@ def test_a_purge_that_took_effect_is_finished_by_the_next_clean_up(lake: Lake, p
     assert not directory(record).exists()
 
 
+@pytest.mark.nightly
 def test_a_purge_that_took_no_effect_is_taken_back_by_the_next_clean_up(lake: Lake) -> None:
     """A pointer that is lost one day is then not taken for the end of it."""
     name = encrypted(lake, files=1)
@@ -107,6 +110,7 @@ def test_a_purge_that_took_no_effect_is_taken_back_by_the_next_clean_up(lake: La
     assert len(released(lake, name)) == 1
 
 
+@pytest.mark.nightly
 def test_a_drop_after_a_purge_that_took_no_effect_keeps_the_keys(lake: Lake) -> None:
     name = encrypted(lake, files=1)
     location = load(lake, name).metadata_location

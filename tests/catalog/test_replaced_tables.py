@@ -25,6 +25,7 @@ from tests.support.tables import ENCRYPTED, SCHEMA, Engine, append_files, expire
 NIGHTLY = pytest.mark.nightly
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [pytest.param({}, marks=NIGHTLY), ENCRYPTED, KEYED])
 def test_a_replaced_table_is_the_same_table_with_its_past(lake: Lake, properties: dict[str, str]) -> None:
     name = made(lake, properties={**properties, "owner.team": "sales", "write.parquet.page-row-limit": "7"})
@@ -82,6 +83,7 @@ def test_only_a_write_that_defines_its_table_has_no_snapshot(lake: Lake) -> None
     engine.commit(REST)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [True, False], ids=["rows", "none"])
 def test_committing_twice_is_one_commit(lake: Lake, rows: bool) -> None:
     name = made(lake)
@@ -93,6 +95,7 @@ def test_committing_twice_is_one_commit(lake: Lake, rows: bool) -> None:
     assert engine.commit(commit).metadata_location == loaded(lake, name).metadata_location
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [pytest.param(True, marks=NIGHTLY), False], ids=["rows", "none"])
 @pytest.mark.parametrize("point", ["write:committing", "replace:built", "checked", "prepared"])
 def test_two_that_commit_the_same_write_at_once_both_find_it(lake: Lake, point: str, rows: bool) -> None:
@@ -214,6 +217,7 @@ def abandon(lake: Lake, engine: Engine) -> None:
     lake.services.writes._kind(row).forget(row)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("accesses", "allowed"),
     [(["alter"], False), (["update"], False), (["create", "alter"], False), (["alter", "update"], True)],

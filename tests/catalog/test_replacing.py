@@ -31,6 +31,7 @@ CHANGES = [
 ]
 
 
+@pytest.mark.nightly
 def test_a_rewrite_goes_on_top_of_what_came_meanwhile(lake: Lake) -> None:
     table = migrating(lake)
     (group,) = ask(lake, table).groups
@@ -43,6 +44,7 @@ def test_a_rewrite_goes_on_top_of_what_came_meanwhile(lake: Lake) -> None:
     assert ask(lake, table).files == 0
 
 
+@pytest.mark.nightly
 def test_a_commit_that_comes_at_the_last_moment_is_built_upon(lake: Lake) -> None:
     table = migrating(lake)
     (group,) = ask(lake, table).groups
@@ -67,6 +69,7 @@ def test_two_rewrites_of_one_group_double_no_row(lake: Lake) -> None:
     assert paths(lake, table) == {new}
 
 
+@pytest.mark.nightly
 def test_groups_are_committed_one_by_one(lake: Lake) -> None:
     table = migrating(lake, files=3)
     for left in (2, 1, 0):
@@ -151,6 +154,7 @@ def test_a_replace_is_refused_where_its_rows_were_read_by_another_schema(lake: L
     assert paths(lake, table) == {old}
 
 
+@pytest.mark.nightly
 def test_a_path_that_was_added_again_since_is_another_file(lake: Lake) -> None:
     table = migrating(lake, files=1)
     old = paths(lake, table)

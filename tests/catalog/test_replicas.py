@@ -222,6 +222,7 @@ def test_a_host_whose_clock_is_off_judges_no_token(
         assert tokens.verify(token, "user").name == ALICE  # a mended clock counts at once
 
 
+@pytest.mark.nightly
 def test_a_database_that_answers_late_is_not_taken_for_one_whose_clock_is_off(
     tmp_path: Path, postgres: PostgresServer
 ) -> None:

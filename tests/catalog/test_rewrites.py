@@ -48,6 +48,7 @@ def test_files_in_another_format_than_the_table_says_are_to_be_rewritten(lake: L
         assert ask(lake, table).files == files
 
 
+@pytest.mark.nightly
 def test_files_from_before_there_were_digests_of_footers_are_to_be_rewritten(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_files_from_before_there_were_digests_of_footers_are_to_be_rewritten(
     assert ask(lake, table).groups == ()
 
 
+@pytest.mark.nightly
 def test_orc_files_with_other_masks_are_to_be_rewritten(lake: Lake) -> None:
     """Their masked values stand in them; Parquet files have none."""
     make_keys(lake, "other")
@@ -96,6 +98,7 @@ def test_files_under_an_earlier_key_version_are_not_rewritten(lake: Lake) -> Non
     assert ask(lake, table).files == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("before", "after"),
     [
@@ -123,6 +126,7 @@ def test_whatever_the_epoch_says_is_what_files_are_checked_against(
     assert group.paths == (file.path,)
 
 
+@pytest.mark.nightly
 def test_groups_have_no_more_bytes_than_were_asked_for(lake: Lake) -> None:
     table = migrating(lake, files=5)
     found = ask(lake, table, max_bytes=2000)
@@ -134,12 +138,14 @@ def test_groups_have_no_more_bytes_than_were_asked_for(lake: Lake) -> None:
     assert ask(lake, table, max_groups=0).groups == ()
 
 
+@pytest.mark.nightly
 def test_groups_have_no_more_files_than_were_asked_for(lake: Lake) -> None:
     table = migrating(lake, files=5)
     few = ask(lake, table, options={"max-file-group-input-files": 2})
     assert [len(each.paths) for each in few.groups] == [2, 2, 1]
 
 
+@pytest.mark.nightly
 def test_files_of_a_partition_are_next_to_each_other(lake: Lake) -> None:
     spec = PartitionSpec(PartitionField(1, 1000, IdentityTransform(), "id"))
     table = make(lake, partition_spec=spec)
@@ -153,6 +159,7 @@ def test_files_of_a_partition_are_next_to_each_other(lake: Lake) -> None:
     assert [{rows[path] for path in each.paths} for each in (first, second)] == [{'{"id": 1}'}, {'{"id": 2}'}]
 
 
+@pytest.mark.nightly
 def test_each_branch_is_rewritten_by_itself_and_tags_stay(lake: Lake) -> None:
     table = make(lake)
     append_files(lake, name_of(table))
@@ -175,6 +182,7 @@ def test_each_branch_is_rewritten_by_itself_and_tags_stay(lake: Lake) -> None:
     assert ask(lake, table).files == 0
 
 
+@pytest.mark.nightly
 def test_files_without_rows_are_planned_where_they_are_rewritten(lake: Lake) -> None:
     """Other scans leave them out."""
     table = make(lake)
@@ -200,6 +208,7 @@ def test_a_masked_column_that_is_renamed_makes_no_file_old(lake: Lake) -> None:
     assert ask(lake, table).files == 0
 
 
+@pytest.mark.nightly
 def test_groups_are_made_without_files_that_are_not_wanted(lake: Lake) -> None:
     table = migrating(lake, files=3)
     first, *others = sorted(paths(lake, table))
@@ -209,6 +218,7 @@ def test_groups_are_made_without_files_that_are_not_wanted(lake: Lake) -> None:
     assert ask(lake, table, without=[first, *others]).groups == ()
 
 
+@pytest.mark.nightly
 def test_files_whose_delete_files_are_old_are_rewritten_without_the_deleted_rows(lake: Lake) -> None:
     table = make(lake)
     first, second = append_files(lake, name_of(table), 2)
@@ -230,6 +240,7 @@ def test_files_whose_delete_files_are_old_are_rewritten_without_the_deleted_rows
     assert ask(lake, table).files == 0
 
 
+@pytest.mark.nightly
 def test_a_plan_of_files_has_those_and_no_others(lake: Lake) -> None:
     table = migrating(lake, files=3)
     first, second, _ = sorted(paths(lake, table))
@@ -298,6 +309,7 @@ def test_a_rewrite_takes_update_and_every_column(lake: Lake) -> None:
         lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 def test_partitions_of_an_older_spec_are_rewritten_into_todays(lake: Lake) -> None:
     """A table that was partitioned by what is to be encrypted."""
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
@@ -315,6 +327,7 @@ def test_partitions_of_an_older_spec_are_rewritten_into_todays(lake: Lake) -> No
     assert ask(lake, table).files == 3
 
 
+@pytest.mark.nightly
 def test_a_partition_column_that_is_gone_does_not_hinder(lake: Lake) -> None:
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "name"))
     table = make(lake, partition_spec=spec)
@@ -340,6 +353,7 @@ def test_rows_stay_readable_in_a_real_rewrite(lake: Lake) -> None:
     assert group.records == 5
 
 
+@pytest.mark.nightly
 def test_small_files_are_compacted_and_later_ones_wait(lake: Lake) -> None:
     """A call ends, because its own files come later, too. Only `main` is compacted by default."""
     table = make(lake, properties=ENCRYPTED)

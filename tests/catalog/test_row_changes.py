@@ -90,6 +90,7 @@ def test_a_filter_removes_the_files_whose_rows_all_match(lake: Lake, protection:
         assert ledger.summary("deleted-records", branch=branch) == said
 
 
+@pytest.mark.nightly
 def test_partitions_decide_a_filter_without_bounds(lake: Lake) -> None:
     ledger = Ledger.of(lake)
     engine = ledger.engine()
@@ -103,6 +104,7 @@ def test_partitions_decide_a_filter_without_bounds(lake: Lake) -> None:
     assert ledger.paths() == {files["a"].path}
 
 
+@pytest.mark.nightly
 def test_a_static_overwrite_replaces_what_matches(lake: Lake) -> None:
     ledger = Ledger.of(lake)
     kept, _ = ledger.append(0, 9, "b"), ledger.append(0, 9, "a")
@@ -133,6 +135,7 @@ def test_a_dynamic_overwrite_of_an_unpartitioned_table_replaces_everything(lake:
     assert ledger.paths() == {new.path}
 
 
+@pytest.mark.nightly
 def test_position_deletes_are_committed_and_removed_with_their_partition(
     lake: Lake, protection: dict[str, Any]
 ) -> None:
@@ -156,6 +159,7 @@ def test_position_deletes_are_committed_and_removed_with_their_partition(
     assert ledger.paths(content=1) == ledger.paths() == set()
 
 
+@pytest.mark.nightly
 def test_a_row_delta_has_iceberg_s_operations(lake: Lake) -> None:
     ledger = Ledger.of(lake)
     path = ledger.append(0, 9)
@@ -172,6 +176,7 @@ def test_a_row_delta_has_iceberg_s_operations(lake: Lake) -> None:
         assert ledger.summary()["operation"] == operation
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, {"encryption.columns": "ids:id"}], ids=str)
 def test_rows_are_deleted_from_files_of_an_earlier_partition_spec(
     lake: Lake, properties: dict[str, str]
@@ -296,6 +301,7 @@ def test_the_present_format_version_is_not_stored_as_a_property(lake: Lake) -> N
     assert metadata.format_version == 2 and "format-version" not in metadata.properties
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "properties",
     [

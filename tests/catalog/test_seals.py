@@ -174,6 +174,7 @@ def test_a_path_is_never_sealed_twice_with_another_meaning(
     sealed(engine, request(table, "m2", "m0", a_file("a")))
 
 
+@pytest.mark.nightly
 def test_many_files_are_found_whatever_their_number(engine: Engine, table: TableRecord) -> None:
     files = [a_file(f"f{number}") for number in range(1201)]
     sealed(engine, request(table, "m0", None, *files))

@@ -60,6 +60,7 @@ def expired(table: Table) -> None:
     table.maintenance.expire_snapshots().by_id(table.history()[0].snapshot_id).commit()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=list(OPTIONS))
 def test_remembered_metadata_is_what_the_stored_bytes_say(lake: Lake, options: dict[str, str]) -> None:
     table = make(lake, schema=Schema(NestedField(1, "id", LongType())), properties=options)

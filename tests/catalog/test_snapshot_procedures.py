@@ -78,6 +78,7 @@ def _parts(ledger: Ledger) -> list[tuple[str, int]]:
     return sorted((each["partition"]["part"], each["record_count"]) for each in files)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("protection", PROTECTIONS)
 def test_a_staged_append_is_picked_once_on_top_of_what_came_since(lake: Lake, protection: str) -> None:
     ledger = _ledger(lake, **PROTECTIONS[protection])
@@ -114,6 +115,7 @@ def test_a_snapshot_whose_pick_can_have_expired_is_not_picked(lake: Lake) -> Non
     assert _parts(ledger) == [("b", 10)]
 
 
+@pytest.mark.nightly
 def test_a_snapshot_on_the_head_is_picked_by_moving_the_branch(lake: Lake) -> None:
     ledger = _ledger(lake)
     first = _staged(ledger, 0)
@@ -136,6 +138,7 @@ def test_a_delete_is_not_picked_on_top_of_others(lake: Lake) -> None:
     assert _refused(ledger, Pick(wap_id="d"), RequestInvalid) == "snapshot-move"
 
 
+@pytest.mark.nightly
 def test_a_dynamic_overwrite_is_picked_unless_its_partitions_changed(lake: Lake) -> None:
     ledger = _ledger(lake)
     ledger.append(0, 9, "a")
@@ -165,6 +168,7 @@ def test_files_under_an_earlier_key_version_are_not_picked(lake: Lake) -> None:
     assert (refused.value.rule, _state(ledger)) == ("rewrap-first", before)
 
 
+@pytest.mark.nightly
 def test_main_goes_back_to_its_ancestors_alone(lake: Lake) -> None:
     ledger = _ledger(lake)
     ids = [ledger.append(low, low + 9) and ledger.head().snapshot_id for low in (0, 10, 20)]
@@ -183,6 +187,7 @@ def test_main_goes_back_to_its_ancestors_alone(lake: Lake) -> None:
         ancestors(metadata, 5)
 
 
+@pytest.mark.nightly
 def test_a_branch_goes_forward_alone(lake: Lake) -> None:
     ledger = _ledger(lake)
     ledger.append(0, 9)

@@ -148,6 +148,7 @@ def world(lake: Lake) -> World:
     return World(lake, make(lake))
 
 
+@pytest.mark.nightly
 @settings(max_examples=6, deadline=None)
 @given(data=st.data())
 def test_every_difference_of_files_is_accepted_and_read_as_it_was_made(lake: Lake, data: DataObject) -> None:

@@ -93,6 +93,7 @@ def test_a_new_snapshot_keeps_its_time_in_the_log_and_those_after_it_follow(lake
     assert [each.timestamp_ms for each in table.metadata.snapshot_log[-2:]] == [ahead, ahead]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("now", "times", "accepted"),
     [

@@ -91,6 +91,7 @@ def test_what_was_promised_is_what_the_table_has(lake: Lake) -> None:
     assert published.last_column_id == promised.last_column_id == 3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, ENCRYPTED], ids=["plain", "encrypted"])
 def test_a_write_of_no_file_creates_an_empty_table(lake: Lake, properties: dict[str, str]) -> None:
     engine = Engine.stage(lake, fresh(), properties=properties)
@@ -110,6 +111,7 @@ def test_committing_twice_is_one_commit(lake: Lake) -> None:
     assert engine.append(file).record.name == moved
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", ["write:committing", "checked", "prepared"])
 def test_two_that_commit_the_same_write_at_once_both_find_it(lake: Lake, point: str) -> None:
     engine = Engine.stage(lake, fresh(), properties=ENCRYPTED)

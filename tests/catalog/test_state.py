@@ -153,6 +153,7 @@ def test_locations_overlap_by_whole_segments(db: Db, location: str, overlaps: bo
 NAMES = ("a", "a-b", "a0", "a.b", "A", "é", "日", "😀", "a+é", "_", "Z")
 
 
+@pytest.mark.nightly
 def test_overlaps_are_those_of_locations_in_any_order_of_names(db: Db) -> None:
     """Databases order text by languages, too, where `a-b` stands between `a/x` and `a0`."""
     paths = [

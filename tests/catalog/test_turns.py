@@ -147,6 +147,7 @@ def test_the_turn_passes_on_after_an_error() -> None:
     assert turns.waiting("t") == 0
 
 
+@pytest.mark.nightly
 def test_appends_at_once_are_each_built_once(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one process, writers do not overtake each other."""
     name, built = name_of(make(lake)), list[object]()

@@ -55,6 +55,7 @@ def test_rows_that_were_there_stay(lake: Lake) -> None:
     assert now(lake, table).metadata.last_sequence_number == 3
 
 
+@pytest.mark.nightly
 def test_an_overwrite_removes_and_adds_at_once(lake: Lake) -> None:
     table = make(lake)
     kept, gone = append_files(lake, name_of(table), 2)
@@ -68,6 +69,7 @@ def test_an_overwrite_removes_and_adds_at_once(lake: Lake) -> None:
     assert (summary["deleted-data-files"], summary["added-data-files"]) == ("1", "1")
 
 
+@pytest.mark.nightly
 def test_a_delete_is_an_overwrite_that_adds_nothing(lake: Lake) -> None:
     table = make(lake)
     first, second = append_files(lake, name_of(table), 2)
@@ -77,6 +79,7 @@ def test_a_delete_is_an_overwrite_that_adds_nothing(lake: Lake) -> None:
     assert live(lake, table) == []
 
 
+@pytest.mark.nightly
 def test_a_replace_says_that_no_row_changed(lake: Lake) -> None:
     table = make(lake)
     old = append_files(lake, name_of(table), 2)
@@ -116,6 +119,7 @@ def test_an_append_is_based_again_when_others_came_first(lake: Lake) -> None:
     assert live(lake, table) == sorted([*others, mine.path])
 
 
+@pytest.mark.nightly
 def test_an_overwrite_on_an_old_base_is_a_conflict(lake: Lake) -> None:
     table = make(lake)
     (old,) = append_files(lake, name_of(table))
@@ -198,6 +202,7 @@ def test_a_branch_is_written_without_touching_main(lake: Lake) -> None:
     assert lake.services.planner.plan(lake.caller(ALICE), name_of(table), asked).files.num_rows == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("branch", ["main", "dev"])
 def test_a_branch_keeps_its_rules_of_retention(lake: Lake, branch: str) -> None:
     table = make(lake)
@@ -257,6 +262,7 @@ def test_a_refused_commit_may_be_corrected(lake: Lake) -> None:
     assert live(lake, table) == [good.path]
 
 
+@pytest.mark.nightly
 def test_expired_writes_are_cleaned_up_and_no_others(tmp_path: Path) -> None:
     with open_lake(tmp_path) as lake:
         lake.catalog().create_namespace("db")

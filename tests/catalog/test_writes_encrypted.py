@@ -34,6 +34,7 @@ def test_an_encrypted_file_needs_keys_and_a_plaintext_file_none(lake: Lake) -> N
     assert error.rule == "plaintext-required"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("asked", "length"), [("32", 16), ("32", 24), ("16", 32)])
 def test_data_keys_have_the_length_that_the_table_asks_for(lake: Lake, asked: str, length: int) -> None:
     table = make(lake, properties={"encryption.data-key-length": asked})

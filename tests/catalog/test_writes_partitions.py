@@ -99,6 +99,7 @@ def test_partition_values_that_do_not_fit_are_refused(lake: Lake, changes: dict[
     refused(lake, table, RequestInvalid, lambda: engine.append(engine.file()))
 
 
+@pytest.mark.nightly
 def test_a_decimal_keeps_its_value_whatever_scale_it_was_written_with(lake: Lake) -> None:
     table = make(lake, schema=PARTITIONED, partition_spec=BY_ALL)
     for written in ("12.5", "12.500", "1.25E1"):

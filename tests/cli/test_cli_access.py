@@ -56,6 +56,7 @@ def test_who_can_says_whom_the_service_refuses_now(lake: Host) -> None:
     assert "The service refuses bob now (disabled" in shown.stderr
 
 
+@pytest.mark.nightly
 def test_who_can_refuses_what_does_not_exist(lake: Host) -> None:
     assert "does not exist" in lake.run("access", "who-can", "read", "sales.none", code=1).stderr
     assert "Columns: id." in lake.run("access", "who-can", "read", "sales.orders.none", code=1).stderr

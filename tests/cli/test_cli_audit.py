@@ -77,6 +77,7 @@ def test_old_records_are_pruned_by_who_may_and_young_ones_by_nobody(host: Host) 
     assert host.json("audit", "verify")["problems"] == []
 
 
+@pytest.mark.nightly
 def test_records_are_archived_by_who_may_and_an_archive_that_is_not_named_is_not_verified(host: Host) -> None:
     host.run("token", "issue", "bob")
     assert "audit.archive" in host.run("audit", "archive", "--as", ADMIN, code=1).stderr
@@ -108,6 +109,7 @@ def _age_a_record(host: Host) -> None:
     engine.dispose()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "words",
     [

@@ -23,6 +23,7 @@ def _mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.nightly
 def test_a_new_catalog_is_complete_and_private(bare: Host) -> None:
     result = bare.init()
     assert _mode(bare.data) == 0o700
@@ -34,6 +35,7 @@ def test_a_new_catalog_is_complete_and_private(bare: Host) -> None:
     engine.dispose()
 
 
+@pytest.mark.nightly
 def test_only_the_token_is_on_standard_output(bare: Host) -> None:
     result = bare.init()
     assert result.stdout.startswith("lw_") and result.stdout.count("\n") == 1
@@ -55,6 +57,7 @@ def test_a_second_run_for_somebody_else_gives_him_nothing(host: Host) -> None:
     host.run("policy", "check", "--as", "mallory", "service:lakewarden", "admin", code=3)
 
 
+@pytest.mark.nightly
 def test_what_is_missing_is_made_again(host: Host) -> None:
     (host.data / "lakewarden.db").unlink()
     keystore = (host.data / "keystore.json").read_bytes()
@@ -121,6 +124,7 @@ def test_a_data_directory_of_another_user_is_one_sentence(
     assert f"{bare.data} cannot be created or written: Permission denied." in result.stderr
 
 
+@pytest.mark.nightly
 def test_names_that_need_quoting_survive_the_settings_file(bare: Host) -> None:
     odd = bare.root / 'a "quoted" ünïcode 𝛼'
     bare.run("init", "--admin", ADMIN, "--data-dir", odd)
@@ -150,6 +154,7 @@ def _own_settings(host: Host, policies: str, audit: str) -> None:
     host.config.write_text(text.format(data=host.data, root=host.root))
 
 
+@pytest.mark.nightly
 def test_settings_of_ones_own_make_a_whole_catalog(bare: Host) -> None:
     _own_settings(bare, "", _SIGNED)
     assert bare.run("init", "--admin", ADMIN).stdout.startswith("lw_")
@@ -178,6 +183,7 @@ def test_settings_that_lack_something_are_refused_and_nothing_is_made(
     assert _contents(bare.root) == before and not bare.data.exists()
 
 
+@pytest.mark.nightly
 def test_an_administrator_whom_ones_own_policies_name_gets_a_token(bare: Host) -> None:
     own = bare.root / "own.json"
     item = {"users": [ADMIN], "accesses": [{"type": "admin", "isAllowed": True}]}

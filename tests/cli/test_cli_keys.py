@@ -45,6 +45,7 @@ def keys(host: Host) -> list[Any]:
     return [(key["version"], key["state"], key["in-force"]) for key in found]
 
 
+@pytest.mark.nightly
 def test_a_key_from_its_first_version_to_the_end_of_it(vault: Host) -> None:
     """As docs/keys.md tells it."""
     (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
@@ -80,6 +81,7 @@ def _end_waiting(host: Host) -> None:
         connection.execute(update(lw_pek).where(waiting).values(destroy_after_ms=1))
 
 
+@pytest.mark.nightly
 def test_tables_are_shown_to_people(vault: Host) -> None:
     (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
     assert "active" in vault.run("key", "list", TABLE, *_AS_ADMIN).stdout
@@ -89,6 +91,7 @@ def test_tables_are_shown_to_people(vault: Host) -> None:
     assert "main" in vault.run("key", "rewrap", TABLE, *_AS_ADMIN).stdout
 
 
+@pytest.mark.nightly
 def test_a_key_that_has_encrypted_half_as_often_as_it_may_is_told(vault: Host) -> None:
     (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
     assert key["invocations"] > 0
@@ -102,6 +105,7 @@ def test_a_key_that_has_encrypted_half_as_often_as_it_may_is_told(vault: Host) -
     assert "has encrypted" not in vault.run("key", "list", TABLE, *_AS_ADMIN).stderr
 
 
+@pytest.mark.nightly
 def test_keys_are_disabled_and_enabled(vault: Host) -> None:
     vault.run("key", "disable", TABLE, *_AS_ADMIN)
     assert keys(vault) == [(1, "disabled", True)]
@@ -110,6 +114,7 @@ def test_keys_are_disabled_and_enabled(vault: Host) -> None:
     assert keys(vault) == [(1, "active", True)]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("typed", "code", "state"), [(TABLE, 0, "disabled"), ("yes", 1, "active")])
 def test_destroying_keys_asks_for_the_name_of_the_table(
     vault: Host, typed: str, code: int, state: str
@@ -123,6 +128,7 @@ def test_destroying_keys_asks_for_the_name_of_the_table(
     assert keys(vault) == [(1, "active", True)]
 
 
+@pytest.mark.nightly
 def test_the_keys_of_a_dropped_table_are_called_by_its_uuid(vault: Host) -> None:
     with vault.catalog() as catalog:
         uuid = str(catalog.load_table(TABLE).metadata.table_uuid)
@@ -165,6 +171,7 @@ def test_a_key_that_cannot_be_rewrapped_is_told(vault: Host) -> None:
     assert told["failed"][0]["id"] in vault.run("key", "rewrap-master", "lakewarden", code=3).stdout
 
 
+@pytest.mark.nightly
 def test_the_policies_decide_about_the_keys_of_tables(vault: Host) -> None:
     (key,) = vault.json("key", "list", TABLE, *_AS_ADMIN)["keys"]
     for command in (
@@ -182,6 +189,7 @@ def test_the_policies_decide_about_the_keys_of_tables(vault: Host) -> None:
     assert keys(vault) == [(1, "active", True)]
 
 
+@pytest.mark.nightly
 def test_keys_move_to_another_kms_as_docs_kms_md_tells_it(vault: Host, tmp_path: Path) -> None:
     options = LocalKmsOptions(keystore=tmp_path / "second.json", key_file=tmp_path / "second.key")
     assert options.key_file is not None

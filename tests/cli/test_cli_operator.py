@@ -23,6 +23,7 @@ def _principal(host: Host, token: str, kind: str = "user") -> object:
         return TokenStore(engine).verify(token, kind)
 
 
+@pytest.mark.nightly
 def test_a_database_is_created_checked_and_cleaned_up(bare: Host) -> None:
     bare.config.write_text(f'data_dir = "{bare.data}"\n')
     assert "lakewarden db upgrade" in bare.run("db", "check", code=1).stderr

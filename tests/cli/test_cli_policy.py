@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from policy.errors import LakewardenError
 from tests.support.host import ADMIN, Host
 from tests.support.vectors import each_row
@@ -15,6 +17,7 @@ def test_an_answer_comes_with_its_reasons(host: Host) -> None:
     assert denied.stdout.startswith("denied") and "policy-no-match" in denied.stdout
 
 
+@pytest.mark.nightly
 @each_row(
     ("resource", "access"),
     [

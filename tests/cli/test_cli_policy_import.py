@@ -32,6 +32,7 @@ def write(file: Path, *policies: Json, **more: Any) -> Path:
     return file
 
 
+@pytest.mark.nightly
 def test_what_is_taken_comes_into_force(host: Host, export: Path) -> None:
     write(export, READERS, ODD_DENIAL)
     host.run(*QUESTION, code=3)

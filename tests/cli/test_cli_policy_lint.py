@@ -81,6 +81,7 @@ def test_hive_and_a_current_namespace(host: Host, script: Path) -> None:
     assert "create on table sales.orders" in host.run(*words, "--database", "sales").stdout
 
 
+@pytest.mark.nightly
 def test_live_looks_tables_up(host: Host, script: Path) -> None:
     host.make_table()
     script.write_text("SELECT * FROM sales.orders")

@@ -37,6 +37,7 @@ def _denial(directory: Path) -> Path:
     return path
 
 
+@pytest.mark.nightly
 def test_a_document_comes_into_force_and_goes(host: Host, file: Path, tmp_path: Path) -> None:
     host.run(*QUESTION, code=3)
     made = host.run("policy", "put", "readers", file)

@@ -228,6 +228,7 @@ def pytest_run(project: pytest.Pytester, *arguments: str, **outcomes: int) -> st
     return found.stdout.str()
 
 
+@pytest.mark.nightly
 def test_pytest_collects_the_same_cases_and_no_other_yaml(project: pytest.Pytester) -> None:
     (project.path / "cases" / "other.yaml").write_text("not: a case", "utf-8")
     pytest_run(project, passed=13)
@@ -243,12 +244,14 @@ def test_pytest_shows_a_failure_as_the_command_does_and_stops_at_it(project: pyt
     assert "Traceback" not in shown
 
 
+@pytest.mark.nightly
 def test_pytest_says_where_a_file_has_its_mistake(project: pytest.Pytester) -> None:
     edit(project.path / CASES, "expect: allow", "expect: yes")
     shown = pytest_run(project, errors=1)
     assert "line 30, column 13, cases[0].expect: 'yes' is not a string" in shown and "Traceback" not in shown
 
 
+@pytest.mark.nightly
 def test_pytest_shows_a_defect_with_its_traceback(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -273,6 +276,7 @@ def test_the_plugin_is_there_once_lakewarden_is_installed() -> None:
     assert found.value == "catalog.policy_cases.pytest_plugin"
 
 
+@pytest.mark.nightly
 def test_the_plugin_costs_a_project_without_policy_tests_nothing() -> None:
     code = "import sys, catalog.policy_cases.pytest_plugin; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
@@ -347,6 +351,7 @@ def test_check_of_a_live_table_looks_at_its_owner_and_its_encryption(host: Host)
     assert host.json(*asked, "--live")["allowed"] is True
 
 
+@pytest.mark.nightly
 def test_check_of_a_live_table_shows_row_filter_and_masks_as_decided(host: Host) -> None:
     host.make_table()
     resources = {"database": {"values": ["sales"]}, "table": {"values": ["orders"]}}
@@ -398,6 +403,7 @@ def test_check_says_when_nothing_is_near(host: Host) -> None:
     assert "Roles held: r." in held
 
 
+@pytest.mark.nightly
 def test_check_says_which_policies_filter_rows_and_mask_columns(host: Host) -> None:
     resources = {"database": {"values": ["s"]}, "table": {"values": ["t"]}}
     everyone = {"groups": ["public"], "accesses": [{"type": "select"}]}

@@ -60,6 +60,7 @@ def laptop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Laptop]:
         yield Laptop(host, url)
 
 
+@pytest.mark.nightly
 def test_both_ways_answer_the_same(laptop: Laptop) -> None:
     (key,) = laptop.json("key", "list", TABLE)["keys"]
     for command in (
@@ -228,6 +229,7 @@ print(*sorted(set(heavy.split()) & set(sys.modules)))
 """
 
 
+@pytest.mark.nightly
 def test_no_library_of_the_service_is_needed(tmp_path: Path) -> None:
     file = tmp_path / "token"
     file.write_text("lw_token")

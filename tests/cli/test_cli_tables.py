@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from catalog.base.identifiers import table_name
@@ -46,6 +47,7 @@ def test_show_tells_identity_seal_and_what_governs(host: Host) -> None:
     assert shown["location"] in host.run("table", "show", TABLE, *_AS_ADMIN).stdout
 
 
+@pytest.mark.nightly
 def test_a_table_is_set_and_unset(host: Host) -> None:
     location = host.make_table().location()
     host.run("table", "set", TABLE, "encryption.mechanism=envelope", "comment=a=b", *_AS_ADMIN)
@@ -76,6 +78,7 @@ def test_narrowing_that_breaks_a_live_snapshot_needs_force(host: Host) -> None:
     host.run("table", "set", TABLE, elsewhere, "--force", *_AS_ADMIN)
 
 
+@pytest.mark.nightly
 def test_the_policies_decide_for_the_principal_that_is_named(host: Host) -> None:
     host.make_table()
     for command in (
@@ -113,6 +116,7 @@ def test_keys_are_listed_without_key_bytes(host: Host) -> None:
     assert keys[0]["id"] in host.run("key", "list", TABLE, *_AS_ADMIN).stdout
 
 
+@pytest.mark.nightly
 def test_unsealed_metadata_is_shown_resealed_and_rolled_back(host: Host) -> None:
     table = host.make_table()
     with host.catalog() as catalog:
@@ -140,6 +144,7 @@ def test_a_table_of_a_stock_catalog_is_adopted(host: Host) -> None:
     assert host.json("table", "show", TABLE, *_AS_ADMIN)["sealed"] is True
 
 
+@pytest.mark.nightly
 def test_a_dropped_table_is_registered_again(host: Host) -> None:
     table = host.make_table()
     assert "Its files stay" in host.run("table", "drop", TABLE, *_AS_ADMIN).stderr
@@ -150,6 +155,7 @@ def test_a_dropped_table_is_registered_again(host: Host) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_garbage_is_listed_before_it_is_removed(host: Host) -> None:
     table = host.make_table()
     left = Path(table.location().removeprefix("file://")) / "data" / "left.parquet"
@@ -174,6 +180,7 @@ def test_purge_deletes_the_files(host: Host) -> None:
     assert not any(path.is_file() for path in directory.rglob("*"))
 
 
+@pytest.mark.nightly
 def test_what_is_left_of_an_earlier_encryption_is_shown_and_its_end_refused(host: Host) -> None:
     host.make_table()
     host.run("table", "set", TABLE, "encryption.mechanism=envelope", *_AS_ADMIN)

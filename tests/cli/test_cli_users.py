@@ -67,6 +67,7 @@ def place(request: pytest.FixtureRequest, host: Host) -> Iterator[Place]:
         yield Place(host, ("--url", url, "--token-file", str(file)))
 
 
+@pytest.mark.nightly
 def test_groups_are_assigned_and_what_is_checked_goes_by_them(place: Place) -> None:
     name = f"ann-{len(place.options)}"
     asked = ("policy", "check", "table:sales.orders", "select", "--as", name)
@@ -81,6 +82,7 @@ def test_groups_are_assigned_and_what_is_checked_goes_by_them(place: Place) -> N
     assert re.search(r" \d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\+00:00", shown)
 
 
+@pytest.mark.nightly
 def test_a_user_is_disabled_and_enabled(place: Place) -> None:
     name = f"bob-{len(place.options)}"
     place.run("user", "disable", name, code=1)
@@ -125,6 +127,7 @@ def test_a_token_has_an_end_unless_none_is_wanted(place: Place) -> None:
         assert before + ttl - timedelta(seconds=1) <= ends <= datetime.now(UTC) + ttl
 
 
+@pytest.mark.nightly
 def test_a_token_is_rotated_and_all_of_a_user_are_revoked(place: Place) -> None:
     name = f"dave-{len(place.options)}"
     place.run("token", "issue", name, "--ttl", "never")

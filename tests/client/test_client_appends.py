@@ -64,6 +64,7 @@ def left_over(served: Service) -> set[Path]:
     return set(served.lake.warehouse.rglob("*.parquet"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("given", ["table", "batch", "reader", "pandas", "stream"])
 def test_rows_are_taken_in_every_form_of_arrow(make: Make, alice: lakewarden.Connection, given: str) -> None:
     rows = pa.table({"id": [1, 2], "name": ["a", None], "number": [0.5, None]})
@@ -143,6 +144,7 @@ def test_rows_that_do_not_fit_are_refused_and_leave_nothing(
     assert alice.table(nested).scan().to_arrow().num_rows == 0
 
 
+@pytest.mark.nightly
 def test_what_is_required_within_a_struct_that_is_null(make: Make, alice: lakewarden.Connection) -> None:
     def pair(first: int) -> StructType:
         x = NestedField(first, "x", StringType(), required=True)
@@ -269,6 +271,7 @@ def test_files_are_split_by_partition(make: Make, alice: lakewarden.Connection, 
 FAR = pa.array([4_000_000], pa.int32()).cast(pa.date32())
 
 
+@pytest.mark.nightly
 def test_a_batch_of_many_partitions_makes_one_file_of_each(
     make: Make, alice: lakewarden.Connection, served: Service
 ) -> None:
@@ -282,6 +285,7 @@ def test_a_batch_of_many_partitions_makes_one_file_of_each(
     assert sorted(partitions) == list(range(60))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "transform", [IdentityTransform(), DayTransform(), MonthTransform(), YearTransform()], ids=str
 )
@@ -333,6 +337,7 @@ PROPERTIES: list[tuple[dict[str, str], str]] = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("properties", "codec"), PROPERTIES)
 def test_the_tables_properties_are_obeyed(
     make: Make, alice: lakewarden.Connection, served: Service, properties: dict[str, str], codec: str
@@ -343,6 +348,7 @@ def test_the_tables_properties_are_obeyed(
     assert pq.ParquetFile(path).metadata.row_group(0).column(0).compression == codec
 
 
+@pytest.mark.nightly
 def test_files_end_where_the_table_wants_them_to(
     make: Make, alice: lakewarden.Connection, served: Service
 ) -> None:
@@ -363,6 +369,7 @@ def test_pages_end_where_the_table_wants_them_to(
     assert sizes[1] - sizes[0] > 99 * 10, "a hundred pages have a hundred headers"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "encryption", [{}, ENCRYPTED, {"encryption.columns": "pii:id"}], ids=["in plaintext", "whole", "columns"]
 )
@@ -451,6 +458,7 @@ def test_a_denied_user_leaves_nothing(make: Make, served: Service) -> None:
     assert left_over(served) == before
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("text", "lower", "upper"),
     [

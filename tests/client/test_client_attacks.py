@@ -96,6 +96,7 @@ def resized(file: PlannedFile, path: Path) -> PlannedFile:
     return dataclasses.replace(file, size=path.stat().st_size, footer_digest=None)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", MODES)
 def test_the_file_as_it_was_written_is_read(table: Any, mode: str) -> None:
     scan = table(MODES[mode])

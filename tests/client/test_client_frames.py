@@ -81,6 +81,7 @@ def table(
     return found
 
 
+@pytest.mark.nightly
 def test_pandas_has_every_value_and_gives_it_back(table: Any) -> None:
     frame = table.scan().to_pandas()
     types = {name: str(kind) for name, kind in frame.dtypes.items()}
@@ -96,6 +97,7 @@ def test_pandas_has_every_value_and_gives_it_back(table: Any) -> None:
     assert table.scan("id = 2").to_arrow().to_pylist() == 2 * ROWS.slice(1).to_pylist()
 
 
+@pytest.mark.nightly
 def test_polars_has_every_value_and_gives_it_back(table: Any) -> None:
     frame = table.scan().to_polars()
     assert frame.schema["moment"] == pl.Datetime("us", "UTC")
@@ -104,6 +106,7 @@ def test_polars_has_every_value_and_gives_it_back(table: Any) -> None:
     assert table.scan("id = 1").to_arrow().to_pylist() == [FULL, FULL]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["pandas", "polars"])
 def test_null_and_nan_are_two_things(
     make: Callable[..., str], alice: lakewarden.Connection, name: str
@@ -148,6 +151,7 @@ def test_days_after_the_year_9999_are_kept_and_pandas_says_that_it_has_none(
     assert len(table.scan(columns=["soon"]).to_pandas()) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", ["pandas", "polars"])
 def test_text_that_is_none_is_refused_and_ends_no_process(
     served: Service, make: Callable[..., str], alice: lakewarden.Connection, name: str

@@ -209,6 +209,7 @@ def lossy(served: Service) -> Iterator[LossyProxy]:
         yield proxy
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("operation", ["/load", "/plan", "/writes", "/commit"])
 def test_one_lost_answer_is_made_good(make: Make, served: Service, lossy: LossyProxy, operation: str) -> None:
     table = lakewarden.connect(lossy.url, served.token(ALICE)).table(make(SCHEMA))

@@ -90,6 +90,7 @@ def paths(table: lakewarden.Table) -> dict[int, Path]:
     return {each["record_count"]: Path(each["file_path"].removeprefix("file://")) for each in files}
 
 
+@pytest.mark.nightly
 def test_a_count_without_a_filter_opens_no_file(make: Make, alice: lakewarden.Connection) -> None:
     table = alice.table(make(SCHEMA, properties=ENCRYPTED))
     assert table.scan().count() == 0
@@ -100,6 +101,7 @@ def test_a_count_without_a_filter_opens_no_file(make: Make, alice: lakewarden.Co
         table.scan("id > 3").count()
 
 
+@pytest.mark.nightly
 def test_a_count_is_the_number_of_rows_that_the_same_scan_returns(readings: lakewarden.Table) -> None:
     for filter in (None, "id > 10", "name = 'eu' and day is null", "ratio is nan"):
         scan = readings.scan(filter)
@@ -122,6 +124,7 @@ def test_rows_that_a_policy_hides_are_not_counted(
             refused()
 
 
+@pytest.mark.nightly
 def test_first_rows_open_no_more_files_than_they_need(make: Make, alice: lakewarden.Connection) -> None:
     table = alice.table(make(SCHEMA))
     table.append(FIRST)
@@ -134,6 +137,7 @@ def test_first_rows_open_no_more_files_than_they_need(make: Make, alice: lakewar
         table.scan().head(30)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("filter", [None, "small > 1", "name = 'us'"])
 def test_a_limit_takes_the_first_rows_of_the_scan(readings: lakewarden.Table, filter: str | None) -> None:
     whole = readings.scan(filter).to_reader().read_all()
@@ -191,6 +195,7 @@ QUERIES: list[Callable[[Any, pl.Expr, int], Any]] = [
 ]
 
 
+@pytest.mark.nightly
 @given(
     condition=CONDITIONS,
     limit=st.integers(0, 31),
@@ -250,6 +255,7 @@ def test_a_lazy_query_asks_for_the_columns_that_it_needs_when_it_runs(
             dataset.to_table(**asked)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "expression",
     [
@@ -294,6 +300,7 @@ def test_a_function_that_goes_past_a_dataset_fails_and_finds_no_empty_table(
         dataset.to_table(columns=["no_such_column"])
 
 
+@pytest.mark.nightly
 def test_duckdb_reads_a_scan_as_often_as_it_is_asked(readings: lakewarden.Table) -> None:
     duckdb = pytest.importorskip("duckdb")
     connection = duckdb.connect()

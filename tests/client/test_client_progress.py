@@ -74,6 +74,7 @@ def test_a_bar_does_not_tell_of_rows_that_a_policy_hides(
     assert (engine.table(name).scan().count(), screen.getvalue()) == (3, "")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("filter", [None, "id > 7", "id > 1000000"])
 def test_each_row_of_the_files_is_counted_once(
     make: Make, alice: lakewarden.Connection, monkeypatch: pytest.MonkeyPatch, filter: str | None

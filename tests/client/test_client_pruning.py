@@ -163,6 +163,7 @@ FILTERS = st.recursive(
 )
 
 
+@pytest.mark.nightly
 @settings(max_examples=10, deadline=None)
 @given(wanted=st.lists(FILTERS, min_size=5, max_size=5))
 def test_no_row_that_matches_is_left_out(carols: lakewarden.Table, wanted: list[Any]) -> None:
@@ -225,6 +226,7 @@ def test_a_row_group_that_is_left_out_is_not_read(make: Make, alice: lakewarden.
     assert table.scan("id >= 8").to_arrow()["id"].to_pylist() == list(range(8, 24))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "text", ["", "id >", "id = 1 and", "id in ()", "name like '%x'", "id = 1e999", "(" * 1500]
 )

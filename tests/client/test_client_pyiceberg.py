@@ -57,6 +57,7 @@ def policies(served: Service) -> Iterator[Callable[..., None]]:
     served.lake.set_policies(standard_policies())
 
 
+@pytest.mark.nightly
 def test_rows_that_were_appended_are_scanned(catalog: lakewarden.PyIcebergCatalog, table: Table) -> None:
     assert (table.scan().to_arrow().num_rows, table.scan().count()) == (0, 0)
     table.append(ROWS, snapshot_properties={"batch": "7"})
@@ -71,6 +72,7 @@ def test_rows_that_were_appended_are_scanned(catalog: lakewarden.PyIcebergCatalo
     assert table.scan(snapshot_id=table.snapshots()[0].snapshot_id).to_arrow().num_rows == 3
 
 
+@pytest.mark.nightly
 def test_a_table_is_read_as_it_was_loaded(catalog: lakewarden.PyIcebergCatalog) -> None:
     table = made(catalog, ENCRYPTED)
     empty = catalog.load_table(table.name())

@@ -191,6 +191,7 @@ MIN = datetime.datetime(1, 1, 1, tzinfo=UTC)
 TEN = datetime.datetime(2024, 2, 29, 10, tzinfo=UTC)
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @each_row(("given", "holds"), FILTERS, ids=lambda row: str(row[0]))
 def test_a_filter_keeps_the_rows_that_sql_would(
@@ -279,6 +280,7 @@ def test_an_empty_table_has_no_rows_and_all_columns(alice: lakewarden.Connection
     assert read.schema.equals(ARROW)
 
 
+@pytest.mark.nightly
 def test_a_state_of_the_past_is_read_with_the_columns_of_then(
     alice: lakewarden.Connection, served: Service, make: Make
 ) -> None:
@@ -325,6 +327,7 @@ def test_rows_that_position_deletes_took_out_are_gone(alice: lakewarden.Connecti
     assert left["id"].to_pylist() == [1, 2, 4, 5, 6, 7, 8]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("column", "value", "left"),
     [

@@ -75,6 +75,7 @@ def table(request: pytest.FixtureRequest, served: Service) -> lakewarden.Table:
     return made
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(6)
 @pytest.mark.parametrize("name", FILTERS)
 @pytest.mark.parametrize("columns", [None, ["inner.high", "text"]])

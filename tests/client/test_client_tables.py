@@ -62,6 +62,7 @@ FILTERED = policy(
 )
 
 
+@pytest.mark.nightly
 def test_only_names_that_the_user_sees_are_listed(
     make: Make, alice: lakewarden.Connection, carol: lakewarden.Connection, served: Service
 ) -> None:
@@ -79,6 +80,7 @@ def test_only_names_that_the_user_sees_are_listed(
         carol.tables("hidden")
 
 
+@pytest.mark.nightly
 def test_schema_and_snapshots_are_those_of_the_table(make: Make, alice: lakewarden.Connection) -> None:
     table = alice.table(filled(make, alice))
     assert table.schema().column_names == ["id", "ssn"]

@@ -71,6 +71,7 @@ def without_rows(metadata: Struct) -> None:
     metadata.fields[4] = Value(thrift.LIST, Items(thrift.STRUCT, []))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("form", FORMS)
 def test_files_with_keys_of_columns_are_written_with_the_digest_of_their_footer(
     make: Make, alice: lakewarden.Connection, form: str
@@ -85,6 +86,7 @@ def test_files_with_keys_of_columns_are_written_with_the_digest_of_their_footer(
     assert table.scan().to_arrow().equals(ROWS)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "properties", [{}, {"encryption.mechanism": "envelope"}, {"encryption.stock-readers": "true"}]
 )
@@ -158,6 +160,7 @@ def test_a_column_that_was_required_and_may_be_null_now_is_read(
         read(scan, "pay")
 
 
+@pytest.mark.nightly
 def test_files_from_before_there_were_digests_of_footers_are_read(
     make: Make, alice: lakewarden.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -171,6 +174,7 @@ def test_files_from_before_there_were_digests_of_footers_are_read(
     assert table.scan().to_arrow().num_rows == 4
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, WHOLE])
 def test_a_plan_with_the_digest_of_a_footer_that_is_under_the_only_key(
     make: Make, alice: lakewarden.Connection, properties: dict[str, str]

@@ -106,6 +106,7 @@ SHAPES = st.recursive(
 )
 
 
+@pytest.mark.nightly
 @given(STRUCTS, SHAPES, st.binary(max_size=5))
 def test_what_was_passed_over_ends_where_it_ends_and_writes_back(
     structure: Struct, shape: Shape, behind: bytes

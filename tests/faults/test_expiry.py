@@ -75,6 +75,7 @@ def test_files_of_expired_snapshots_are_deleted_and_no_others(shared: Shared) ->
     assert expire(shared.lake, table) == Counter()
 
 
+@pytest.mark.nightly
 def test_branches_tags_and_the_last_snapshots_keep_their_files(on_sqlite: Shared) -> None:
     table = make(on_sqlite.lake)
     for number in range(4):
@@ -107,6 +108,7 @@ def test_a_branch_that_comes_meanwhile_keeps_its_snapshot(on_sqlite: Shared) -> 
     assert came and table.refresh().scan(snapshot_id=old.snapshot_id).to_arrow().num_rows == 2
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("point", ["expiry:committed", "clean-up:locked", "expiry:deleted"])
 def test_a_call_that_is_killed_is_continued_by_the_next(on_sqlite: Shared, point: str) -> None:
     table = make(on_sqlite.lake, properties=ENCRYPTED)
@@ -126,6 +128,7 @@ def test_a_call_that_is_killed_is_continued_by_the_next(on_sqlite: Shared, point
     assert files(table) == listed(on_sqlite.lake, table)
 
 
+@pytest.mark.nightly
 def test_long_calls_are_pages(on_sqlite: Shared, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(expiry, "_PAGE", 1)
     table = make(on_sqlite.lake)
@@ -217,6 +220,7 @@ def test_files_below_a_chosen_location_take_the_permission_on_it(on_sqlite: Shar
     assert table.refresh().scan().to_arrow()["id"].to_pylist() == [5, 6]
 
 
+@pytest.mark.nightly
 def test_files_outside_of_the_location_are_kept_and_told(on_sqlite: Shared) -> None:
     """Whatever an expired snapshot lists: here a directory that the table's files were written to."""
     lake = on_sqlite.lake

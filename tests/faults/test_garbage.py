@@ -218,6 +218,7 @@ def test_files_of_a_table_that_forbids_it_are_not_deleted(on_sqlite: Shared) -> 
     assert collect(lake.caller(ALICE), name, remove=True).removed == 1 and not left.exists()
 
 
+@pytest.mark.nightly
 def test_garbage_in_an_object_store(tmp_path: Path, moto: MotoS3) -> None:
     with open_lake(tmp_path, **s3_settings(moto)) as lake:
         lake.catalog().create_namespace("db")

@@ -254,6 +254,7 @@ def test_a_table_that_is_dropped_meanwhile_keeps_its_files(on_sqlite: Shared) ->
     assert refusal.value.rule == "clean-up" and left.exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("sharing", SHARING.values(), ids=SHARING)
 def test_a_table_that_comes_after_the_listing_keeps_what_it_reads(
     lake: Lake, sharing: Callable[[str], dict[str, Any]]

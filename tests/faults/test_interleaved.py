@@ -201,6 +201,7 @@ OVERTAKING = (
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("overtaken", ["rename to b", "drop", "register as a"])
 @pytest.mark.parametrize("others", OVERTAKING, ids=", ".join)

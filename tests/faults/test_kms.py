@@ -220,6 +220,7 @@ def _without_its_key(keystore: Path, key_file: Path) -> None:
     key_file.rename(key_file.with_suffix(".away"))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("damage", [_removed, _readable_by_others, _cut_short, _without_its_key])
 def test_a_local_keystore_that_cannot_be_used(lake: Lake, damage: Callable[[Path, Path], None]) -> None:
     lake.catalog().create_namespace("db")

@@ -56,6 +56,7 @@ def test_an_engines_token_that_is_not_valid_is_on_record(service: Service) -> No
     assert len(_of(service, "")) == 1
 
 
+@pytest.mark.nightly
 def test_a_flood_of_requests_costs_a_bounded_number_of_records_and_others_are_served(
     service: Service,
 ) -> None:

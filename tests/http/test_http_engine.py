@@ -259,6 +259,7 @@ def test_plan_carries_the_keys_of_its_files(served: Service, encrypted: str) -> 
     assert len(dek) == 32
 
 
+@pytest.mark.nightly
 def test_columns_with_keys_of_their_own(served: Service, alice: httpx.Client, namespace: str) -> None:
     """How to write them stands in the answer to the beginning; a plan has the keys that the scan needs."""
     governed = {"encryption.columns": "lakewarden:name"}

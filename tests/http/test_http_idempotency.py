@@ -323,6 +323,7 @@ def test_repetition_is_authorized_again(tmp_path: Path) -> None:
         refused(bob.post(url, json=body, headers=headers), 403, "NotAuthorized")
 
 
+@pytest.mark.nightly
 def test_repeated_commit_or_drop_is_authorized_again(tmp_path: Path) -> None:
     grants = policy("bob-more", tables("n"), {BOB: ["select", "update", "alter", "drop"]})
     with open_service(tmp_path) as service, service.client(BOB) as bob, service.client() as alice:
@@ -343,6 +344,7 @@ def test_repeated_commit_or_drop_is_authorized_again(tmp_path: Path) -> None:
         refused(bob.delete(url, headers=headers), 403, "NotAuthorized")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kept", [["select", "create"], ["select", "alter"]], ids=["create", "alter"])
 def test_repeated_rename_is_authorized_again(tmp_path: Path, kept: list[str]) -> None:
     """ALTER on the table, CREATE of its new name: neither is enough alone."""

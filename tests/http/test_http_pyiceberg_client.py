@@ -56,6 +56,7 @@ def _rows(stock: RestCatalog, name: tuple[str, ...]) -> list[dict[str, object]]:
     return sorted(found, key=lambda row: str(row["id"]))
 
 
+@pytest.mark.nightly
 def test_table_from_creation_to_purge(stock: RestCatalog, namespace: str) -> None:
     name, renamed = (namespace, "t"), (namespace, "renamed")
     table = stock.create_table(name, ROWS.schema, properties={"owner": "alice"})
@@ -78,6 +79,7 @@ def test_table_from_creation_to_purge(stock: RestCatalog, namespace: str) -> Non
     stock.drop_namespace(namespace)
 
 
+@pytest.mark.nightly
 def test_schema_evolves(stock: RestCatalog, namespace: str) -> None:
     table = stock.create_table((namespace, "t"), ROWS.schema)
     table.append(ROWS)
@@ -88,6 +90,7 @@ def test_schema_evolves(stock: RestCatalog, namespace: str) -> None:
     assert _rows(stock, (namespace, "t"))[0] == {"id": 1, "label": "a", "at": None}
 
 
+@pytest.mark.nightly
 def test_partitioned_table_is_overwritten_and_deleted_from(stock: RestCatalog, namespace: str) -> None:
     schema = Schema(
         NestedField(1, "id", LongType(), required=False), NestedField(2, "name", StringType(), required=False)
@@ -117,6 +120,7 @@ def test_staged_creation_commits_table_and_rows_at_once(stock: RestCatalog, name
         pass
 
 
+@pytest.mark.nightly
 def test_registered_table_is_the_one_that_was_dropped(stock: RestCatalog, namespace: str) -> None:
     name = (namespace, "t")
     table = stock.create_table(name, ROWS.schema)
@@ -127,6 +131,7 @@ def test_registered_table_is_the_one_that_was_dropped(stock: RestCatalog, namesp
     assert _rows(stock, name) == ROWS.to_pylist()
 
 
+@pytest.mark.nightly
 def test_namespaces_with_odd_names_and_levels(stock: RestCatalog, namespace: str) -> None:
     nested = (namespace, "sub level é", "%20")
     stock.create_namespace(nested[:2])
@@ -139,6 +144,7 @@ def test_namespaces_with_odd_names_and_levels(stock: RestCatalog, namespace: str
     assert _rows(stock, (*nested, "t t")) == ROWS.to_pylist()
 
 
+@pytest.mark.nightly
 def test_second_of_two_racing_commits_is_told(stock: RestCatalog, namespace: str) -> None:
     stock.create_table((namespace, "t"), ROWS.schema, properties={"commit.retry.num-retries": "0"})
     first, second = stock.load_table((namespace, "t")), stock.load_table((namespace, "t"))
@@ -165,6 +171,7 @@ def test_governed_properties_are_shown_and_refused_where_they_are_wrong(
     assert stock.load_table((namespace, "t")).properties["note"] == "x"
 
 
+@pytest.mark.nightly
 def test_planted_file_of_another_table_is_refused(
     served: Service, stock: RestCatalog, namespace: str
 ) -> None:
@@ -177,6 +184,7 @@ def test_planted_file_of_another_table_is_refused(
     assert stock.load_table((namespace, "thief")).scan().to_arrow().num_rows == 0
 
 
+@pytest.mark.nightly
 def test_reader_reads_and_does_not_write(served: Service, stock: RestCatalog) -> None:
     """Carol may only read `db`."""
     stock.create_namespace_if_not_exists("db")

@@ -80,6 +80,7 @@ def rows(*ids: int, part: str = "a") -> pa.Table:
     return pa.table({"id": pa.array(ids, pa.int64()), "part": [part] * len(ids)})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, MERGING], ids=["fast", "merging"])
 def test_appends(history: History, properties: dict[str, str]) -> None:
     table = history.create(**properties)
@@ -89,6 +90,7 @@ def test_appends(history: History, properties: dict[str, str]) -> None:
     assert len(history.table().inspect.manifests()) == (1 if properties else 5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, MERGING], ids=["fast", "merging"])
 def test_rows_and_partitions_are_deleted(history: History, properties: dict[str, str]) -> None:
     table = history.create(**properties)
@@ -105,6 +107,7 @@ def test_rows_and_partitions_are_deleted(history: History, properties: dict[str,
     assert history.ids() == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [{}, MERGING], ids=["fast", "merging"])
 def test_overwrites(history: History, properties: dict[str, str]) -> None:
     table = history.create(**properties)
@@ -116,6 +119,7 @@ def test_overwrites(history: History, properties: dict[str, str]) -> None:
     assert history.ids() == [11]
 
 
+@pytest.mark.nightly
 def test_partitions_are_overwritten_dynamically(history: History) -> None:
     table = history.create(**MERGING)
     table.append(pa.concat_tables([rows(1, 2), rows(3, part="b")]))
@@ -124,6 +128,7 @@ def test_partitions_are_overwritten_dynamically(history: History) -> None:
     assert history.ids() == [3, 8, 9]
 
 
+@pytest.mark.nightly
 def test_rows_are_upserted(history: History) -> None:
     table = history.create()
     table.append(pa.concat_tables([rows(1, 2), rows(3, part="b")]))
@@ -142,6 +147,7 @@ def test_one_transaction_has_many_snapshots(history: History) -> None:
     assert len(history.snapshots()) == 3
 
 
+@pytest.mark.nightly
 def test_branches_are_written_tagged_and_published(history: History) -> None:
     table = history.create()
     table.append(rows(1))
@@ -169,6 +175,7 @@ def test_staged_snapshot_is_published(history: History) -> None:
     assert history.ids() == [1, 2]
 
 
+@pytest.mark.nightly
 def test_snapshots_expire(history: History) -> None:
     table = history.create(**MERGING)
     for number in range(1, 5):
@@ -180,6 +187,7 @@ def test_snapshots_expire(history: History) -> None:
     assert history.ids() == [1, 3, 4, 5]
 
 
+@pytest.mark.nightly
 def test_rollback_takes_the_alter_permission(history: History) -> None:
     table = history.create()
     table.append(rows(1))
@@ -194,6 +202,7 @@ def test_rollback_takes_the_alter_permission(history: History) -> None:
     assert history.ids() == [1, 3]
 
 
+@pytest.mark.nightly
 def test_specs_change_between_writes(history: History) -> None:
     table = history.create(**MERGING)
     table.append(rows(1, 2))
@@ -206,6 +215,7 @@ def test_specs_change_between_writes(history: History) -> None:
     assert history.ids() == [1, 4]
 
 
+@pytest.mark.nightly
 def test_writers_of_one_branch_and_of_two_all_succeed(history: History) -> None:
     table = history.create(**{"commit.retry.num-retries": "50", "commit.retry.min-wait-ms": "5"})
     table.append(rows(0))

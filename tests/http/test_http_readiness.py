@@ -103,6 +103,7 @@ def test_what_cannot_be_served_is_reported_by_name_and_ends_with_the_fault(lake:
         assert readiness(service.url) == (200, {"status": "ready"})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("full", "lost"), [("", EVERYTHING), ("warehouse", ["writing"])])
 def test_a_full_disk_is_not_ready(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str, lost: list[str]
@@ -131,6 +132,7 @@ def test_a_new_warehouse_is_ready_and_nothing_is_created_in_it(tmp_path: Path) -
         assert not lake.warehouse.exists()
 
 
+@pytest.mark.nightly
 def test_a_database_that_hangs_is_answered_in_time_and_holds_no_other_request(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,6 +37,7 @@ def post(client: httpx.Client, where: str, **body: Any) -> Any:
     return answer.json()
 
 
+@pytest.mark.nightly
 def test_from_the_groups_to_the_end_of_the_old_epoch(
     served: Service, alice: httpx.Client, name: TableName
 ) -> None:

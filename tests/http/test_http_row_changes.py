@@ -62,6 +62,7 @@ def test_a_delete_file_is_committed_with_what_it_refers_to(alice: httpx.Client, 
     assert _commit(alice, begun, "delete", added=[file], **given).json() == answer.json()
 
 
+@pytest.mark.nightly
 def test_a_conflict_says_what_conflicts_and_what_to_do(alice: httpx.Client, table: str) -> None:
     path, base = _append(alice, table)
     other, head = _append(alice, table)

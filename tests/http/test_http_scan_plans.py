@@ -154,6 +154,7 @@ def test_a_plan_has_what_the_filter_needs(served: Service) -> None:
     refused(_plan(served, "small", filter=shouted), 400, "RequestInvalid", "column")
 
 
+@pytest.mark.nightly
 def test_a_filter_on_a_transform_is_planned(served: Service) -> None:
     buckets = PartitionSpec(PartitionField(1, 1000, BucketTransform(4), "b"))
     make(served.lake, named("buckets"), SCHEMA, partition_spec=buckets)
@@ -311,6 +312,7 @@ def test_a_large_plan_is_answered_in_parts(served: Service) -> None:
     assert _paths(_plan(served, "large", filter={"type": "lt", "term": "id", "value": 0})) == set()
 
 
+@pytest.mark.nightly
 def test_parts_are_of_the_snapshot_that_was_planned(served: Service) -> None:
     make(served.lake, named("growing"), SCHEMA)
     paths = [path for first in range(0, 40, 10) for path in _append(served, "growing", first)]
@@ -368,6 +370,7 @@ def test_a_part_is_decided_by_the_policies_in_force_when_it_is_fetched(served: S
     served.lake.set_policies(_policies())
 
 
+@pytest.mark.nightly
 def test_parts_of_an_expired_snapshot_or_plan_do_not_exist(served: Service) -> None:
     make(served.lake, named("expiring"), SCHEMA)
     for first in range(0, 30, 10):
@@ -410,6 +413,7 @@ def test_the_catalog_and_a_table_say_who_plans(served: Service) -> None:
         assert client.get(table).json()["config"]["scan-planning-mode"] == "client"
 
 
+@pytest.mark.nightly
 def test_pyiceberg_reads_what_the_catalog_plans(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     """The client as it is: it takes the mode and the prefix from the configuration."""
     stock = served.iceberg()
@@ -475,6 +479,7 @@ def test_values_of_binary_columns_are_in_hexadecimal(served: Service) -> None:
     refused(odd, 400, "RequestInvalid", "filter")
 
 
+@pytest.mark.nightly
 def test_names_of_the_current_schema_are_found_under_the_snapshots(served: Service) -> None:
     """Spark with Iceberg 1.11 says `use-snapshot-schema` of every scan, whichever schema its names are of."""
     table = served.iceberg().create_table("db.evolved", pa.schema([("a", pa.int64()), ("b", pa.int64())]))

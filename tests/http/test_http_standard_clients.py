@@ -285,6 +285,7 @@ def test_letting_standard_clients_in_takes_unprotect(served: Service, where: str
         refused(client.post(url, json=body), 403, "NotAuthorized")
 
 
+@pytest.mark.nightly
 def test_namespace_and_catalog_decide_where_the_table_says_nothing(tmp_path_factory: Any) -> None:
     root = tmp_path_factory.mktemp("open")
     with open_service(root, STANDARD_CLIENTS="load") as served, served.client() as alice:

@@ -53,6 +53,7 @@ def _credentials(service: Service, name: str, user: str = ALICE, **query: str) -
         return client.get(f"{service.prefix}/namespaces/db/tables/{name}/credentials", params=query)
 
 
+@pytest.mark.nightly
 def test_pyiceberg_writes_and_reads_with_credentials_alone(service: Service) -> None:
     table = _made(service, "orders")
     table.append(ROWS)
@@ -64,6 +65,7 @@ def test_pyiceberg_writes_and_reads_with_credentials_alone(service: Service) -> 
         read.append(ROWS)
 
 
+@pytest.mark.nightly
 def test_pyiceberg_creates_a_table_with_its_rows(service: Service) -> None:
     with service.iceberg().create_table_transaction("db.staged", schema=ROWS.schema) as transaction:
         transaction.append(ROWS)

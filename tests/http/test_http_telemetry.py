@@ -281,6 +281,7 @@ def test_a_variable_that_would_be_ignored_is_refused(
     assert outside_calls._tracer is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fault", ["it hangs", "it refuses", "nothing listens"])
 def test_a_bad_collector_delays_and_fails_no_request(
     tmp_path: Path,

@@ -67,6 +67,7 @@ def test_plain_http_is_not_answered(tmp_path: Path, pem: Path) -> None:
             assert status_of(others, HEAD) == 200
 
 
+@pytest.mark.nightly
 def test_a_request_in_one_piece_with_the_handshake_is_answered(tmp_path: Path, pem: Path) -> None:
     """What arrives before the protocol of requests took over is not lost."""
     with secured(tmp_path, pem) as service:
@@ -115,12 +116,14 @@ def described(service: Service) -> bytes:
     return f"GET /openapi.json HTTP/1.1\r\nHost: x\r\n{bearer}\r\n\r\n".encode()
 
 
+@pytest.mark.nightly
 def test_large_answers_over_tls_reach_a_client_that_reads(tmp_path: Path, pem: Path) -> None:
     with secured(tmp_path, pem, answer_timeout_s=PATIENCE_S) as service, agreed(service, pem) as reader:
         for _ in range(5):
             assert status_of(reader, described(service)) == 200
 
 
+@pytest.mark.nightly
 def test_a_client_that_does_not_read_over_tls_is_ended(tmp_path: Path, pem: Path) -> None:
     with secured(tmp_path, pem, answer_timeout_s=SHORT) as service, agreed(service, pem) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from catalog.http.plan_stream import BATCH_ROWS, COMPRESSED_FROM, stream_of
 from tests.support.plan_streams import ROWS_OF_PLANS, planned_files
@@ -32,6 +33,7 @@ def test_what_is_sent_is_read_again() -> None:
         assert as_agreed(planned_files(sent(files))) == as_agreed(files)
 
 
+@pytest.mark.nightly
 def test_each_batch_names_its_own_directories() -> None:
     files = rows(BATCH_ROWS + 2, directories=BATCH_ROWS + 1)
     first, second = pa.ipc.open_stream(sent(files))
@@ -46,6 +48,7 @@ def test_a_column_of_nulls_has_no_bytes() -> None:
     assert sum(batch.column(name).nbytes for name in null) == 0
 
 
+@pytest.mark.nightly
 def test_a_column_that_one_batch_lacks_is_sent_if_another_one_has_it() -> None:
     files = rows(BATCH_ROWS + 1)
     location = pa.array([*[None] * BATCH_ROWS, "s3://b/t/x"], pa.string())

@@ -245,6 +245,7 @@ def test_when_the_kms_is_back_nobody_waits_for_a_circuit_of_his_own(clock: Clock
     assert not kms._circuits._own, "they count as tables that have not failed"
 
 
+@pytest.mark.nightly
 def test_a_flood_of_failing_tables_is_forgotten_from_the_oldest_on(clock: Clock) -> None:
     kms = careful(Broken(*range(3000)), clock, attempts=1, failures=1000)
     for table in range(3000):

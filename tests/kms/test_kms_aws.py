@@ -93,6 +93,7 @@ def test_keys_of_other_accounts_and_regions_are_never_asked_for(canned, of_accou
     asked_nothing(canned, name, of_account)
 
 
+@pytest.mark.nightly
 def test_arns_are_refused_unless_their_account_is_listed(moto, canned):
     asked_nothing(canned, moto.arn(moto.lake), canned_client(canned))
     client = AwsKms.connect(moto.options(accounts=ACCOUNT))
@@ -104,6 +105,7 @@ def test_arns_are_refused_unless_their_account_is_listed(moto, canned):
         assert client.get_key(moved, CONTEXT) == key
 
 
+@pytest.mark.nightly
 def test_alias_that_points_to_a_new_key_opens_old_ones_and_moves_them(moto):
     client = AwsKms.connect(moto.options())
     alias = f"{moto.lake}-moving"
@@ -131,6 +133,7 @@ def test_blob_of_another_master_key_does_not_open_under_this_ones_name(moto):
             call(head + blob, CONTEXT)
 
 
+@pytest.mark.nightly
 def test_key_pending_deletion_is_not_usable(moto):
     client = AwsKms.connect(moto.options())
     alias = f"{moto.lake}-leaving"
@@ -173,6 +176,7 @@ def test_calls_carry_the_documented_context_and_ask_for_one_key(canned):
     ]
 
 
+@pytest.mark.nightly
 def test_answer_by_another_key_than_was_asked_for_is_refused(canned):
     client = canned_client(canned)
     other = KEY_ARN.replace("0f0f0f0f", "1f1f1f1f")
@@ -269,6 +273,7 @@ def test_every_error_that_aws_documents_means_something_here(canned):
             assert len(canned.asked) == 1, "an attempt is one request"
 
 
+@pytest.mark.nightly
 def test_hanging_and_absent_kms_is_unavailable_after_one_bounded_attempt(canned):
     client = canned_client(canned, request_timeout_s=0.2)
     canned.hold.clear()
@@ -279,6 +284,7 @@ def test_hanging_and_absent_kms_is_unavailable_after_one_bounded_attempt(canned)
         canned_client(canned, endpoint="http://127.0.0.1:9").create_key("alias/lake", 32, CONTEXT)
 
 
+@pytest.mark.nightly
 def test_without_tls_no_proxy_of_the_environment_is_asked(canned, monkeypatch):
     with canned_server() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
@@ -293,6 +299,7 @@ def test_without_tls_no_proxy_of_the_environment_is_asked(canned, monkeypatch):
     assert len(canned.asked) == 3
 
 
+@pytest.mark.nightly
 def test_many_keys_are_rewrapped_in_their_order(moto):
     client = AwsKms.connect(moto.options())
     made = [client.create_key(name, 32, CONTEXT) for name in (moto.lake, moto.pii) * 10]
@@ -300,6 +307,7 @@ def test_many_keys_are_rewrapped_in_their_order(moto):
     assert [client.get_key(wrapped, CONTEXT) for wrapped in moved] == [each.key for each in made]
 
 
+@pytest.mark.nightly
 def test_first_failure_ends_a_rewrap_of_many_keys(canned):
     client = canned_client(canned)
     canned.says(400, {"__type": "DisabledException"})
@@ -344,6 +352,7 @@ def test_wrong_options_are_refused_without_their_values(monkeypatch):
         load_kms("aws", {"region": REGION})
 
 
+@pytest.mark.nightly
 def test_debug_log_of_the_library_shows_no_key_and_no_session_token(moto, caplog, monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY_ID)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_ACCESS_KEY)

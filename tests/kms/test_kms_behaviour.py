@@ -44,6 +44,7 @@ def backend(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Backend]
         yield made
 
 
+@pytest.mark.nightly
 def test_created_key_opens_again_also_for_another_client(backend):
     for length in (16, 24, 32):
         wrapped, key = backend.client.create_key(backend.lake, length, CONTEXT)
@@ -52,6 +53,7 @@ def test_created_key_opens_again_also_for_another_client(backend):
     assert backend.again().get_key(wrapped, CONTEXT) == key
 
 
+@pytest.mark.nightly
 def test_given_key_is_wrapped_and_opens_again_in_its_own_context_alone(backend):
     for length in (16, 24, 32):
         key = SecretBytes(secrets.token_bytes(length))
@@ -90,6 +92,7 @@ def test_wrapped_key_opens_in_its_own_context_alone(backend):
             backend.client.get_key(wrapped, KeyContext(catalog, table))
 
 
+@pytest.mark.nightly
 def test_truncations_and_flipped_bytes_are_refused(backend):
     wrapped, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
     places = [*range(min(64, len(wrapped))), *range(64, len(wrapped), 7), len(wrapped) - 1]
@@ -142,6 +145,7 @@ def test_wrapped_key_with_ten_megabytes_behind_it_is_refused(backend):
         backend.client.get_key(wrapped + bytes(10_000_000), CONTEXT)
 
 
+@pytest.mark.nightly
 def test_rotated_master_key_opens_what_it_wrapped_and_wraps_by_the_new_version(backend):
     old, old_key = backend.client.create_key(backend.lake, 32, CONTEXT)
     backend.rotate(backend.lake)
@@ -151,6 +155,7 @@ def test_rotated_master_key_opens_what_it_wrapped_and_wraps_by_the_new_version(b
         assert client.get_key(old, CONTEXT) == old_key and client.get_key(new, CONTEXT) == new_key
 
 
+@pytest.mark.nightly
 def test_rewrapped_keys_are_the_same_and_name_the_newest_version(backend):
     other = KeyContext("test", OTHER_TABLE)
     old = [backend.client.create_key(backend.lake, length, CONTEXT) for length in (16, 24, 32)]
@@ -179,6 +184,7 @@ def test_rewrapping_again_and_nothing_at_all_is_harmless(backend):
     assert backend.client.rewrap_keys([]) == []
 
 
+@pytest.mark.nightly
 def test_rewrap_refuses_another_context_and_changed_bytes_as_a_whole(backend):
     good, _ = backend.client.create_key(backend.lake, 32, CONTEXT)
     for bad in (
@@ -219,6 +225,7 @@ def test_unknown_master_key_is_not_usable(backend):
             backend.client.create_key(name, 32, CONTEXT)
 
 
+@pytest.mark.nightly
 def test_disabled_master_key_neither_creates_nor_opens_until_enabled(backend):
     wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)
     other, other_key = backend.client.create_key(backend.pii, 32, CONTEXT)
@@ -242,6 +249,7 @@ def test_absent_kms_is_unavailable(backend):
         backend.client.create_key(backend.lake, 32, CONTEXT)
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 def test_many_threads_share_a_client(backend):
     wrapped, key = backend.client.create_key(backend.lake, 32, CONTEXT)

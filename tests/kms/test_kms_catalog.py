@@ -111,6 +111,7 @@ def planned(lake: Lake, name: Any) -> int:
     return int(found.files.num_rows)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
 def test_encrypted_tables_live_under_a_master_key_elsewhere(tmp_path, kind):
     with kind() as elsewhere, opened(tmp_path, elsewhere.settings) as lake:
@@ -129,6 +130,7 @@ def test_encrypted_tables_live_under_a_master_key_elsewhere(tmp_path, kind):
         assert not (tmp_path / "keystore.json").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
 def test_old_master_key_can_end_once_what_it_wrapped_is_rewrapped(tmp_path, kind):
     with kind() as elsewhere, opened(tmp_path, elsewhere.settings) as lake:
@@ -146,6 +148,7 @@ def test_old_master_key_can_end_once_what_it_wrapped_is_rewrapped(tmp_path, kind
             assert [planned(other, name) for name in (*names, late)] == [1] * 4
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [aws, vault], ids=lambda kind: kind.__name__)
 def test_first_use_leaves_master_keys_elsewhere_alone(tmp_path, kind, recwarn):
     with kind() as elsewhere:
@@ -179,6 +182,7 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     sys.modules.pop("directory_kms", None)
 
 
+@pytest.mark.nightly
 def test_installed_package_serves_a_catalog_by_its_name(tmp_path, package):
     settings = {
         "KMS__KIND": "directory",
@@ -196,6 +200,7 @@ def test_installed_package_serves_a_catalog_by_its_name(tmp_path, package):
             planned(other, name)
 
 
+@pytest.mark.nightly
 def test_documented_settings_are_settings(tmp_path, package):
     given = {"local": {}, "aws": {}, "vault": {"SECRET_ID": "s"}, "hadoop": {"TOKEN": "t"}, "directory": {}}
     shown = [each.partition("```")[0] for each in PAGE.split("```toml\n")[1:]]
@@ -250,6 +255,7 @@ def test_entry_point_that_fails_is_refused_and_shows_no_secret(tmp_path, monkeyp
     assert refusal.value.__cause__ is None and refusal.value.__suppress_context__
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("extra", "module", "options"),
     [

@@ -193,6 +193,7 @@ def test_another_root_key_is_refused(kms, tmp_path):
         LocalKms(store(tmp_path), Passphrase(PASSPHRASE)).list_master_keys()
 
 
+@pytest.mark.nightly
 def test_wrong_or_short_passphrase_is_refused(tmp_path):
     LocalKms.create(store(tmp_path), Passphrase(PASSPHRASE)).create_master_key("lake")
     with pytest.raises(KmsUnavailable, match="passphrase or key file"):
@@ -272,6 +273,7 @@ def test_keystore_that_is_no_json_document_is_refused(kms, tmp_path, data):
         kms.list_master_keys()
 
 
+@pytest.mark.nightly
 def test_change_by_another_process_holds_at_once(kms, tmp_path, context):
     wrapped, _ = kms.create_key("lake", 32, context)
     script = (
@@ -285,6 +287,7 @@ def test_change_by_another_process_holds_at_once(kms, tmp_path, context):
         kms.get_key(wrapped, context)
 
 
+@pytest.mark.nightly
 def test_processes_that_create_master_keys_at_once_lose_none(kms, tmp_path):
     script = (
         "import sys; from pathlib import Path; from catalog.kms.local import LocalKms; "

@@ -37,6 +37,7 @@ def table(spark_lake: SparkLake) -> str:
     return name
 
 
+@pytest.mark.nightly
 def test_rows_of_metadata_tables(spark_lake: SparkLake, table: str) -> None:
     found: dict[str, list[Any]] = {kind: spark_lake.rows(f"SELECT * FROM {table}.{kind}") for kind in KINDS}
     assert [each.operation for each in found["snapshots"]] == ["append", "append", "delete"]
@@ -128,7 +129,6 @@ def test_show_partitions(spark_lake: SparkLake, table: str) -> None:
     ]
 
 
-@pytest.mark.nightly
 @each_row(
     "statement",
     [

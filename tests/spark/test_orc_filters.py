@@ -108,6 +108,7 @@ def test_no_wanted_row_is_left_out(spark_lake: SparkLake, table: str) -> None:
             assert (condition, count, ids) == (condition, 3 * rows, 3 * their_ids + rows * AGAIN)
 
 
+@pytest.mark.nightly
 def test_footers_of_every_writer_tell_what_the_rows_do(spark_lake: SparkLake, table: str) -> None:
     session = spark_lake.session()
     ends = ", ".join(f"{function}({column})" for column in "kbdplw" for function in ("min", "max"))
@@ -157,7 +158,6 @@ def test_stripes_without_a_wanted_row_are_not_read(spark_lake: SparkLake, halves
     assert {row.place for row in found} == {*range(len(IN_WHOLE_STRIPES))}
 
 
-@pytest.mark.nightly
 @each_row("condition", IN_WHOLE_STRIPES)
 def test_stripes_with_a_wanted_row_are_read(spark_lake: SparkLake, halves: str, condition: str) -> None:
     every = f"SELECT * FROM {halves} WHERE NOT ({condition})"

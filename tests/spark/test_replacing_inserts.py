@@ -122,6 +122,7 @@ def test_query_that_differs_each_time_deletes_and_inserts_the_same_rows(
         assert [row.kinds for row in rows] == [1] * 200
 
 
+@pytest.mark.nightly
 def test_columns_that_rows_bring_are_added(spark_lake: SparkLake) -> None:
     name = f"{spark_lake.namespace()}.t"
     spark_lake.rows(f"CREATE TABLE {name} (id INT NOT NULL, m MAP<STRING, INT>, d DOUBLE)")
@@ -139,7 +140,7 @@ def test_columns_that_rows_bring_are_added(spark_lake: SparkLake) -> None:
     )
 
 
-@pytest.mark.nightly
+@pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("statement", "condition"),
     [

@@ -121,6 +121,7 @@ def paths(spark_lake: SparkLake, table: str) -> list[str]:
     return list(dict.fromkeys(row["path"] for row in rows))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["plain", "uniform"])
 def test_a_changed_page_is_a_finding_of_its_file_alone(
     spark_lake: SparkLake, planted: str, kind: str
@@ -154,7 +155,6 @@ class Losing(Lake):
         return super().sql(statement, args)
 
 
-@pytest.mark.nightly
 def test_an_executor_that_is_lost_makes_no_finding_of_a_file(spark_lake: SparkLake, planted: str) -> None:
     """The table has a single file in each group, so that no half of it is read again."""
     name = TableName((planted.removeprefix(f"{CATALOG}."),), "orc-plain")

@@ -80,6 +80,7 @@ def statuses(done: dict[str, Outcome]) -> set[Status]:
     return {each.status for each in done.values()}
 
 
+@pytest.mark.nightly
 def test_keys_are_rotated_and_rewrapped_until_no_file_needs_the_old_versions(
     spark_lake: SparkLake, namespace: str
 ) -> None:
@@ -178,7 +179,6 @@ def test_only_tables_with_older_keys_are_rotated(spark_lake: SparkLake, kmss: Km
         assert set(run(later, client)) == {str(old), str(new)}
 
 
-@pytest.mark.nightly
 def test_what_cannot_be_read_keeps_its_place_and_its_keys_move_nevertheless(
     spark_lake: SparkLake, kmss: KmsLake
 ) -> None:
