@@ -83,6 +83,7 @@ def check(document: dict[str, Any], demanded: dict[str, Any], where: str) -> Non
                 check(each, SCHEMA["objects"][known["type"]], f"{where}.{name}")
 
 
+@pytest.mark.nightly
 @given(rows())
 def test_each_record_is_an_event_of_ocsf(row: Row) -> None:
     line = ocsf_line(row)

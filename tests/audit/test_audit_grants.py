@@ -83,6 +83,7 @@ def test_a_grant_that_fits_is_one_record(lake: Lake) -> None:
     assert len(record.reasons) == 2
 
 
+@pytest.mark.nightly
 def test_a_refusal_is_one_record_that_counts_what_it_leaves_out(lake: Lake) -> None:
     """Attack: fill the trail with one request for very many keys, none of which is granted."""
     caller = lake.caller(BOB)

@@ -58,6 +58,7 @@ def _lines(engine: Engine) -> list[str]:
         return records + [checkpoint_line(row) for row in checkpoints]
 
 
+@pytest.mark.nightly
 def test_old_records_go_and_the_rest_holds(any_engine: Engine, signer: Signer) -> None:
     _trail(any_engine, signer, range(0, 50)).close()
     running = _trail(any_engine, signer, range(20, 120))
@@ -75,6 +76,7 @@ def test_old_records_go_and_the_rest_holds(any_engine: Engine, signer: Signer) -
     assert space(any_engine).refusals == space(any_engine).others == 0
 
 
+@pytest.mark.nightly
 def test_chains_that_ended_leave_nothing_behind(any_engine: Engine, signer: Signer) -> None:
     for number in range(5):
         _trail(any_engine, signer, range(number, number + 1)).close()
@@ -87,6 +89,7 @@ def test_chains_that_ended_leave_nothing_behind(any_engine: Engine, signer: Sign
     assert _problems(any_engine, signer, *copies) == []
 
 
+@pytest.mark.nightly
 def test_what_is_removed_by_hand_is_not_taken_for_pruned(any_engine: Engine, signer: Signer) -> None:
     """Attack: remove more of a chain's beginning than was pruned."""
     _trail(any_engine, signer, range(100)).close()
@@ -96,6 +99,7 @@ def test_what_is_removed_by_hand_is_not_taken_for_pruned(any_engine: Engine, sig
     assert [each.split()[0] for each in _problems(any_engine, signer)] == ["missing"]
 
 
+@pytest.mark.nightly
 def test_an_end_that_is_removed_is_not_taken_for_pruned(any_engine: Engine, signer: Signer) -> None:
     """Attack: remove the end of a chain whose beginning was pruned."""
     _trail(any_engine, signer, range(100)).close()
@@ -105,6 +109,7 @@ def test_an_end_that_is_removed_is_not_taken_for_pruned(any_engine: Engine, sign
     assert {each.split()[0] for each in _problems(any_engine, signer)} == {"truncated"}
 
 
+@pytest.mark.nightly
 def test_a_pruning_that_was_made_up_is_not_signed(any_engine: Engine, signer: Signer) -> None:
     """Attack: remove records, and write a checkpoint that says they were pruned."""
     _trail(any_engine, signer, range(100)).close()
@@ -120,6 +125,7 @@ def test_records_in_the_middle_never_go(any_engine: Engine, signer: Signer) -> N
     assert _problems(any_engine, signer) == []
 
 
+@pytest.mark.nightly
 def test_an_interrupted_pruning_holds_and_is_finished_by_the_next(
     any_engine: Engine, signer: Signer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

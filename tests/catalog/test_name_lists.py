@@ -150,6 +150,7 @@ def test_names_that_policies_can_be_about_are_those_that_are_seen_of_all(
     assert [fold(name) for name in found] == sorted(fold(name) for name in found)
 
 
+@pytest.mark.nightly
 @settings(max_examples=40, deadline=None)
 @given(
     names=st.sets(_NAMES),

@@ -66,6 +66,7 @@ def test_who_can_refuses_what_does_not_exist(lake: Host) -> None:
         lake.run("access", "who-can", "update", "sales.orders", *ignored, code=2)
 
 
+@pytest.mark.nightly
 def test_a_matrix_shows_what_a_user_and_a_group_can_do(lake: Host) -> None:
     lake.make_table("sales.returns")
     for who in (("--user", "bob"), ("--group", "hr")):

@@ -78,6 +78,7 @@ def test_audit_report_refuses_fields_that_it_does_not_have(host: Host) -> None:
     assert all(field in usage for field in FIELDS)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_report_has_every_form(lake: Host, command: str) -> None:
     words = COMMANDS[command]

@@ -213,6 +213,7 @@ def test_row_groups_that_cannot_match_are_left_out(
     assert read_groups(carols, wanted, columns) == left
 
 
+@pytest.mark.nightly
 def test_a_row_group_that_is_left_out_is_not_read(make: Make, alice: lakewarden.Connection) -> None:
     table = alice.table(make(Schema(NestedField(1, "id", LongType())), properties=ENCRYPTED))
     append_in_groups(table, [{"id": number} for number in range(24)])

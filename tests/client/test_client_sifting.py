@@ -113,6 +113,7 @@ def test_deleted_rows_are_left_out_by_their_places(table: lakewarden.Table) -> N
     ]
 
 
+@pytest.mark.nightly
 def test_what_lies_behind_the_last_row_that_matches_is_not_read(
     make: Make, alice: lakewarden.Connection
 ) -> None:

@@ -81,6 +81,7 @@ def alone(data: bytes) -> KeyMetadata | None:
         return None
 
 
+@pytest.mark.nightly
 @settings(deadline=None)
 @given(st.lists(metadata(), min_size=1, max_size=4))
 def test_each_is_read_as_if_it_came_alone(files: list[bytes]) -> None:

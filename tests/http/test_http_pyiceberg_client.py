@@ -106,6 +106,7 @@ def test_partitioned_table_is_overwritten_and_deleted_from(stock: RestCatalog, n
     assert _rows(stock, (namespace, "t")) == ROWS.to_pylist()
 
 
+@pytest.mark.nightly
 def test_staged_creation_commits_table_and_rows_at_once(stock: RestCatalog, namespace: str) -> None:
     name = (namespace, "t")
     with stock.create_table_transaction(name, ROWS.schema, properties={"owner": "alice"}) as transaction:
@@ -159,6 +160,7 @@ def test_second_of_two_racing_commits_is_told(stock: RestCatalog, namespace: str
     assert _rows(stock, (namespace, "t"))[0] == {"id": 1, "name": "a", "x": None, "y": None}
 
 
+@pytest.mark.nightly
 def test_governed_properties_are_shown_and_refused_where_they_are_wrong(
     stock: RestCatalog, namespace: str
 ) -> None:

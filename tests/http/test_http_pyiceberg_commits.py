@@ -137,6 +137,7 @@ def test_rows_are_upserted(history: History) -> None:
     assert history.ids() == [1, 2, 3, 9]
 
 
+@pytest.mark.nightly
 def test_one_transaction_has_many_snapshots(history: History) -> None:
     table = history.create()
     with table.transaction() as transaction:
@@ -165,6 +166,7 @@ def test_branches_are_written_tagged_and_published(history: History) -> None:
     assert set(history.table().refs()) == {"main"}
 
 
+@pytest.mark.nightly
 def test_staged_snapshot_is_published(history: History) -> None:
     table = history.create()
     table.append(rows(1))

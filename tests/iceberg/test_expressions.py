@@ -134,6 +134,7 @@ def test_no_other_transform_is_read(document: Any) -> None:
     assert refused.value.rule == "filter"
 
 
+@pytest.mark.nightly
 def test_number_of_parts_is_bounded() -> None:
     def tree(parts: int) -> dict[str, Any]:
         if parts < 3:

@@ -108,6 +108,7 @@ def cache_in(directory: Path, key: SecretBytes = KEY, **options: int) -> Manifes
 
 
 class TestDirectory:
+    @pytest.mark.nightly
     def test_another_process_finds_it(self, tmp_path: Path, decodings: list[str]) -> None:
         data, _ = write_sample(tmp_path, 10_000)
         digest = hashlib.sha256(data).hexdigest()
@@ -120,6 +121,7 @@ class TestDirectory:
         ids = frozenset({1, 2, 3, 999})
         assert second.stats(ids) == decoded.stats(ids)
 
+    @pytest.mark.nightly
     def test_some_ranges_are_those_rows(self, tmp_path: Path) -> None:
         data, _ = write_sample(tmp_path, 10_000)
         digest, decoded = hashlib.sha256(data).hexdigest(), decode_manifest(data, path=PATH)

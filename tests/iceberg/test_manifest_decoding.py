@@ -89,6 +89,7 @@ def file_values(file: Any) -> list[Any]:
     return [*file._data[:3], list(file.partition._data), *file._data[4:], file.spec_id]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("codec", ["null", "deflate"])
 @pytest.mark.parametrize("interval", [300, 5000, 1 << 30])
 def test_the_layout_in_blocks_does_not_matter(tmp_path: Path, codec: str, interval: int) -> None:

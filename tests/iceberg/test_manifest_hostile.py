@@ -129,6 +129,7 @@ def test_damaged_blocks_in_sound_framing_cause_no_other_error(
     decoded_or_refused(container(BODY_SCHEMA, [(count, damaged(BODY, changes))]))
 
 
+@pytest.mark.nightly
 @settings(max_examples=2 * settings.default.max_examples, deadline=None)
 @given(changes=st.lists(st.just([]) | edits, min_size=1, max_size=5))
 def test_manifests_that_are_decoded_together_are_what_each_is_alone(
@@ -447,6 +448,7 @@ assert peak < 160 << 20, peak
 """
 
 
+@pytest.mark.nightly
 def test_decompression_bombs_are_refused_in_bounded_memory() -> None:
     done = subprocess.run(
         [sys.executable, "-c", BOMBS.format(root=str(ROOT))],

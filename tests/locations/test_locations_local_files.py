@@ -72,6 +72,7 @@ def refusal(read: Callable[[], bytes]) -> str:
     return str(refused.value.java_exception)
 
 
+@pytest.mark.nightly
 def test_a_file_is_read_by_any_name(engine: LocalFiles, table: Path) -> None:
     for name in ("a b", "p=a%2Fb", "\u6771\u4eac", "a:b", "..x"):
         (table / name).write_bytes(OWN)
@@ -112,6 +113,7 @@ def harvest(engine: LocalFiles, path: Path, swapper: Swapper, patience: float = 
     return contents, refused
 
 
+@pytest.mark.nightly
 def test_a_file_swapped_for_a_link_leaks_nothing(engine: LocalFiles, table: Path) -> None:
     name, secret = table / "data" / "f", table.parent / "other" / "f"
     with Swapper(name, lambda p: p.write_bytes(OWN), lambda p: p.symlink_to(secret)) as swapper:
@@ -119,6 +121,7 @@ def test_a_file_swapped_for_a_link_leaks_nothing(engine: LocalFiles, table: Path
     assert contents == {OWN}
 
 
+@pytest.mark.nightly
 def test_a_directory_swapped_for_a_link_leaks_nothing(engine: LocalFiles, table: Path) -> None:
     def honest(path: Path) -> None:
         path.mkdir()
@@ -130,6 +133,7 @@ def test_a_directory_swapped_for_a_link_leaks_nothing(engine: LocalFiles, table:
     assert contents == {OWN}
 
 
+@pytest.mark.nightly
 def test_a_pipe_put_in_place_between_look_and_open_holds_no_task(engine: LocalFiles, table: Path) -> None:
     name = table / "data" / "f"
     with Swapper(name, lambda p: p.write_bytes(OWN), os.mkfifo) as swapper:

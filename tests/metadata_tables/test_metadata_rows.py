@@ -54,6 +54,7 @@ def comparable(value: Any) -> Any:
     return "NaN" if isinstance(value, float) and math.isnan(value) else value
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     "kind", ["files", "data_files", "delete_files", "entries", "snapshots", "history", "refs"]
@@ -109,6 +110,7 @@ def canonical(value: Any) -> Any:
     return value
 
 
+@pytest.mark.nightly
 def test_deleted_files_and_changed_specs(lake: Lake) -> None:
     ledger = Ledger.of(lake)
     first, _ = ledger.append(1, 5, "a"), ledger.append(6, 9, "b")
@@ -139,6 +141,7 @@ def test_deleted_files_and_changed_specs(lake: Lake) -> None:
     assert {"a", "b"} <= {each["lower_bound"] for row in summaries for each in row["partition_summaries"]}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", ["entries", "all_entries", "files", "all_manifests"])
 def test_pages_put_together_are_the_whole(
     lake: Lake, made_up: Table, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -154,6 +157,7 @@ def test_pages_put_together_are_the_whole(
     ]
 
 
+@pytest.mark.nightly
 def test_pages_of_all_snapshots_end_where_the_table_changes(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,6 +176,7 @@ def test_pages_of_all_snapshots_end_where_the_table_changes(
         page(lake, ledger.table, "files", token="1.2")
 
 
+@pytest.mark.nightly
 def test_a_page_that_begins_behind_its_manifest_is_refused(
     lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def planned(
     return lake.services.position_deletes.plan(lake.caller(user, engine), name_of(ledger.table), request)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("options", [{}, SEALED], ids=["plaintext", "encrypted"])
 def test_position_delete_files_come_with_their_keys(lake: Lake, options: dict[str, Any]) -> None:
     ledger, path = deleting(lake, **options)

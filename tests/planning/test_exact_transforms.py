@@ -152,6 +152,7 @@ PRUNED: list[tuple[Transform[Any, Any], PrimitiveType]] = [
 ]
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(("transform", "kind"), PRUNED, ids=str)
 @_FEW
@@ -174,6 +175,7 @@ def test_no_partition_of_a_matching_row_is_pruned(
             assert expression_evaluator(partitions, projected, True)(partition), (row_filter, projected)
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize(
     ("transform", "kind"), [each for each in PRUNED if each[0] != IdentityTransform()], ids=str

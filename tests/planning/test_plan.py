@@ -196,6 +196,7 @@ def test_how_a_number_begins_is_not_compared(lake: Lake) -> None:
         assert (refused.value.rule, refused.value.table) == ("filter", ".".join(table.name()))
 
 
+@pytest.mark.nightly
 def test_snapshots_branches_tags_and_times_are_read(lake: Lake) -> None:
     table = make(lake)
     for first in (1, 3, 5):

@@ -162,6 +162,7 @@ def test_new_delete_file_deletes_the_rows_that_no_older_one_deleted(lake: Lake) 
     ]
 
 
+@pytest.mark.nightly
 def test_removed_file_has_the_rows_that_were_left(lake: Lake) -> None:
     deletes = DeleteFiles(lake)
     first = deletes.add()

@@ -84,6 +84,7 @@ def change(lake: Lake, table: Table, what: str, *names: str) -> None:
         getattr(update, what)(*names)
 
 
+@pytest.mark.nightly
 def test_position_deletes_are_attached_as_pyiceberg_does(lake: Lake) -> None:
     table = make(lake)
     (first,) = append_files(lake, name_of(table))
@@ -100,6 +101,7 @@ def test_position_deletes_are_attached_as_pyiceberg_does(lake: Lake) -> None:
     assert found == theirs
 
 
+@pytest.mark.nightly
 def test_equality_deletes_apply_to_older_files_and_positions_to_those_of_their_commit_too(lake: Lake) -> None:
     table = make(lake, schema=SCHEMA)
     (old,) = append_files(lake, name_of(table))
@@ -131,6 +133,7 @@ def test_deletes_apply_to_partitions_of_nan_and_of_either_zero(lake: Lake, conte
     assert attached(lake, table) == {file: {each} for file, each in zip(files, deletes, strict=True)}
 
 
+@pytest.mark.nightly
 def test_equality_deletes_apply_to_their_partition_and_unpartitioned_ones_to_all(lake: Lake) -> None:
     table = make(lake, schema=SCHEMA)
     (unpartitioned,) = append_files(lake, name_of(table))
@@ -152,6 +155,7 @@ def test_equality_deletes_apply_to_their_partition_and_unpartitioned_ones_to_all
     }
 
 
+@pytest.mark.nightly
 def test_equality_deletes_are_left_out_where_statistics_show_that_they_delete_nothing(lake: Lake) -> None:
     table = make(lake, schema=SCHEMA)
     engine = Engine.begin(lake, name_of(table))
@@ -181,6 +185,7 @@ def test_equality_deletes_are_left_out_where_statistics_show_that_they_delete_no
     assert left(SCORE, **bounds(1.0, 2.0, field=SCORE)) == {*files}
 
 
+@pytest.mark.nightly
 def test_a_plan_has_the_deletes_of_its_files_alone(lake: Lake) -> None:
     table = make(lake, schema=SCHEMA, partition_spec=BY_ID)
     kept = {}
@@ -207,6 +212,7 @@ def test_compared_columns_are_told_in_their_structs_and_also_when_they_were_drop
     assert [each["name"] for each in fields[4]["type"]["fields"]] == ["road"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("fields", [[99], [4]], ids=["unknown", "a struct"])
 def test_what_cannot_be_compared_refuses_the_plan(lake: Lake, fields: list[int]) -> None:
     table = make(lake, schema=SCHEMA)

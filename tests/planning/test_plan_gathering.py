@@ -43,6 +43,7 @@ def planted(
     return attacker.manifests()[-1].manifest_path
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("after", [[], ["2026-01-03"]], ids=["last", "between"])
 def test_the_manifest_is_named_that_has_the_value_which_cannot_be(lake: Lake, after: list[str]) -> None:
     table = make(lake, schema=BY_TIME, partition_spec=BY_DAY)
@@ -68,6 +69,7 @@ def test_the_manifest_is_named_that_has_a_file_without_a_number(
     assert (refused.value.path, refused.value.rule) == (manifest, "sequence-number")
 
 
+@pytest.mark.nightly
 def test_each_file_inherits_from_its_own_manifest(lake: Lake) -> None:
     table = make(lake, schema=SCHEMA, partition_spec=BY_DAY)
     appended(lake, table, ["2026-01-01", "2026-01-02", "2026-01-03"])
@@ -93,6 +95,7 @@ def together(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(gathering, "_SMALL", request.param)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("together")
 def test_files_of_several_specs_keep_their_own_partitions(lake: Lake) -> None:
     table = make(lake, schema=SCHEMA, partition_spec=BY_DAY)
@@ -114,6 +117,7 @@ def test_files_of_several_specs_keep_their_own_partitions(lake: Lake) -> None:
     assert sorted(kept) == sorted([second, third])
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("together")
 def test_deletes_stay_with_their_files(lake: Lake) -> None:
     table = make(lake)
@@ -124,6 +128,7 @@ def test_deletes_stay_with_their_files(lake: Lake) -> None:
     assert found == {path: [] for path in paths} | {paths[2]: [deletes], deletes: []}
 
 
+@pytest.mark.nightly
 def test_many_appends_cost_little_more_to_plan_than_few(lake: Lake) -> None:
     calls = []
     for manifests in (2, 12):

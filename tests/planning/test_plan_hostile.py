@@ -181,6 +181,7 @@ def test_the_refusal_of_an_unknown_column_names_it(lake: Lake, request_: dict[st
     assert refused.value.rule == "column"
 
 
+@pytest.mark.nightly
 def test_planning_a_wide_table_costs_a_fixed_amount_a_column(lake: Lake) -> None:
     calls = [calls_to_plan(lake, wide(lake, columns)) for columns in (200, 800)]
     assert calls[1] < 6 * calls[0]

@@ -131,6 +131,7 @@ def test_expired_start_is_refused(lake: Lake) -> None:
     assert counts(lake, table, start_snapshot_id=ids[1]) == [3]
 
 
+@pytest.mark.nightly
 def test_rows_that_were_deleted_since_are_read_with_their_keys(lake: Lake) -> None:
     table = make(lake, properties=ENCRYPTED)
     name = name_of(table)

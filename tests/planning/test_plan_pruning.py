@@ -120,6 +120,7 @@ def agree(lake: Lake, table: Table, seed: int, count: int = 10) -> None:
     assert spared > everything  # the filters did spare files
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("partitioning", SPECS, ids=str)
 def test_the_same_files_are_planned_as_by_pyiceberg(lake: Lake, partitioning: str) -> None:
@@ -140,6 +141,7 @@ def evolve_schema(table: Table) -> None:
         update.add_column("extra", DoubleType())
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("steps", [[evolve_spec], [evolve_schema], [evolve_schema, evolve_spec]], ids=len)
 def test_evolved_tables_are_planned_as_by_pyiceberg(lake: Lake, steps: list[Callable[[Table], None]]) -> None:
     start = SPECS["identity"] if evolve_spec in steps else SPECS["day"]
@@ -150,6 +152,7 @@ def test_evolved_tables_are_planned_as_by_pyiceberg(lake: Lake, steps: list[Call
     agree(lake, table, seed=7)
 
 
+@pytest.mark.nightly
 def test_rows_that_pyiceberg_wrote_are_planned_as_by_pyiceberg(lake: Lake) -> None:
     table = make(lake, schema=SCHEMA)
     rng = random.Random(3)

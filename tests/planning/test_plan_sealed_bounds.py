@@ -80,6 +80,7 @@ def agree(lake: Lake, clear: Table, others: list[Table], seed: int, count: int =
     assert spared > 0
 
 
+@pytest.mark.nightly
 def test_the_same_files_are_spared_as_if_the_bounds_stood_in_plaintext(lake: Lake) -> None:
     clear, *encrypted = [make(lake, schema=SCHEMA, properties=each) for each in ({}, UNIFORM, GROUPS)]
     rng = random.Random(1)
@@ -104,6 +105,7 @@ STEPS: list[Callable[[Lake, Table], object]] = [
 ]
 
 
+@pytest.mark.nightly
 def test_every_epoch_of_a_table_spares_its_own_files(lake: Lake) -> None:
     clear, table = make(lake, schema=SCHEMA), make(lake, schema=SCHEMA)
     rng = random.Random(3)
@@ -125,6 +127,7 @@ def described(lower: Any, upper: Any, **more: Any) -> dict[str, Any]:
     } | more
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("properties", [UNIFORM, {"encryption.columns": "pii:id"}], ids=["uniform", "column"])
 def test_files_beside_a_value_are_not_planned(lake: Lake, properties: dict[str, str]) -> None:
     table = make(lake, schema=SCHEMA, properties=properties)
@@ -310,6 +313,7 @@ def test_what_is_compared_is_what_the_columns_are() -> None:
     assert [*COLUMNS][ID - 1 : SCORE] == ["id", "name", "score"]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("field_id", [-1, 99, 2**31, 10**12])
 def test_statistics_of_fields_that_the_table_has_not_are_passed_over(lake: Lake, field_id: int) -> None:
     table = make(lake, schema=SCHEMA, properties=UNIFORM)

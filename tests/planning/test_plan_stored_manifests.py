@@ -82,6 +82,7 @@ def opened(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return seen
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("row_filter", _FILTERS, ids=str)
 def test_a_plan_is_the_same(

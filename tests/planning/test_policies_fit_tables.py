@@ -31,6 +31,7 @@ def prepared(lake: Lake, *policies: dict[str, Any]) -> Prepared:
     return lake.services.policy_changes.prepare([edit], lake.caller(ALICE), by_policy=False)
 
 
+@pytest.mark.nightly
 @each_row(
     ("made", "problem"),
     [

@@ -187,6 +187,7 @@ def manifest_of(files: list[DataFile]) -> DecodedManifest:
 SPECS = {0: PartitionSpec(spec_id=0)}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda value: str(value).split("(")[0][:12])
 @settings(max_examples=settings.default.max_examples * 2 // 5)
 @given(data=st.data())
@@ -204,6 +205,7 @@ def test_the_same_files_are_kept(
         assert found == expected, row_filter
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("kind", "values"), TYPES, ids=lambda value: str(value).split("(")[0][:12])
 @settings(max_examples=settings.default.max_examples * 2 // 5)
 @given(data=st.data())

@@ -100,6 +100,7 @@ def test_a_file_outside_of_the_allowed_locations_is_not_planned(
     assert refused.value.path is None and path not in str(refused.value), "Carol does not maintain the table"
 
 
+@pytest.mark.nightly
 def test_manifests_without_live_files_are_parts_of_a_plan(lake: Lake, small_parts: None) -> None:
     """Such a manifest comes first in the list here."""
     table = make(lake)
@@ -166,6 +167,7 @@ def test_partition_values_without_a_column_are_null(lake: Lake) -> None:
     assert planned.left is not None and planned.left.of(0, "[null]") == EqualTo("p", "y")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("kind", "value", "text"),
     [

@@ -265,6 +265,7 @@ NULLED: Final = about(
 )
 
 
+@pytest.mark.nightly
 @given(kind=st.sampled_from(sorted(PROPERTIES)), column=st.sampled_from(ASKED), policies=policies_of_dan())
 @example("column keys", "SALARY", [ALL, hiding("ssn")])
 @example("masks", "SALARY", [ALL, hiding("salary")])
@@ -361,6 +362,7 @@ def test_an_explanation_says_of_each_column_what_a_scan_of_it_says(
         assert told == expected, name
 
 
+@pytest.mark.nightly
 @given(
     through=st.sampled_from([Through.PROCESS, Through.STANDARD_CLIENT]),
     kind=st.sampled_from(sorted(PROPERTIES)),
@@ -444,6 +446,7 @@ def test_every_name_of_a_column_counts(
     assert of_check(lake, names_table, documents, column) == of_service(lake, names_table, column)
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(3)
 @pytest.mark.parametrize("kind", ["plaintext", "one key", "column keys"])
 @pytest.mark.parametrize("through", Through)

@@ -145,6 +145,7 @@ def rows_of(table: Table) -> list[tuple[int, str]]:
     return sorted(zip(found["id"].to_pylist(), found["team"].to_pylist(), strict=True))
 
 
+@pytest.mark.nightly
 def test_append_overwrite_and_scan(world: World) -> None:
     table = world.table()
     table.append(ROWS)
@@ -156,6 +157,7 @@ def test_append_overwrite_and_scan(world: World) -> None:
     assert table.inspect.files().num_rows == 2
 
 
+@pytest.mark.nightly
 def test_every_metadata_file_is_stored_whole_and_passes_the_hook(world: World) -> None:
     table = world.table()
     table.append(ROWS)
@@ -171,6 +173,7 @@ def test_every_metadata_file_is_stored_whole_and_passes_the_hook(world: World) -
     assert not any(path.endswith(".parquet") for path in world.seals.digests)
 
 
+@pytest.mark.nightly
 def test_positional_deletes_are_read_through_the_list(world: World) -> None:
     table = world.table()
     table.append(ROWS)
@@ -184,6 +187,7 @@ def test_positional_deletes_are_read_through_the_list(world: World) -> None:
     assert {d.file_path for task in tasks for d in task.delete_files} == {deletes}
 
 
+@pytest.mark.nightly
 def test_parquet_metadata_through_the_guard(world: World) -> None:
     table = world.table()
     table.append(ROWS)

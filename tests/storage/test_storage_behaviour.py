@@ -187,6 +187,7 @@ def test_delete_is_idempotent(place: Place) -> None:
     place.storage.delete(place.at("never/was"))
 
 
+@pytest.mark.nightly
 @pytest.mark.rows_by_day(16)
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_names_are_bytes(place: Place, name: str) -> None:
@@ -200,6 +201,7 @@ def test_names_are_bytes(place: Place, name: str) -> None:
     assert place.listed("d") == set()
 
 
+@pytest.mark.nightly
 def test_an_encoded_name_is_not_its_decoded_one(place: Place) -> None:
     for name in ("a%20b", "a b", "a+b", "x%2Fy", "x/y", "n\u0303", "ñ"):
         place.storage.create(place.at(name), name.encode())
@@ -227,6 +229,7 @@ def test_list_prefix_refuses_a_name_no_reader_may_be_handed(place: Place) -> Non
         place.listed("t")
 
 
+@pytest.mark.nightly
 def test_delete_prefix_removes_all_and_only_what_is_below(place: Place) -> None:
     for path in (
         "t/a",
@@ -251,6 +254,7 @@ def test_delete_prefix_refuses_an_object(place: Place) -> None:
     assert place.storage.exists(place.at("t/object"))
 
 
+@pytest.mark.nightly
 def test_many_threads_read_and_write_at_once(place: Place) -> None:
     failures: list[BaseException] = []
 

@@ -298,6 +298,7 @@ def test_permissions_follow_the_umask(table: Path) -> None:
     assert stat.S_IMODE((table / "new").stat().st_mode) == 0o750
 
 
+@pytest.mark.nightly
 def test_a_full_disk_is_typed_and_leaves_no_half_object(table: Path) -> None:
     """A limit on file sizes stands in for a full disk; the system reports both on write."""
     program = """
@@ -324,6 +325,7 @@ def test_a_full_disk_is_typed_and_leaves_no_half_object(table: Path) -> None:
     assert not STORAGE.exists(where)
 
 
+@pytest.mark.nightly
 def test_denied_access_is_typed(table: Path) -> None:
     (table / "data" / "own").chmod(0)
     program = """

@@ -31,6 +31,7 @@ def test_databases_are_apart(server: PostgresServer) -> None:
     second.dispose()
 
 
+@pytest.mark.nightly
 def test_a_stopped_server_refuses_and_a_restarted_one_remembers(server: PostgresServer) -> None:
     engine = sa.create_engine(server.create_database())
     with engine.begin() as connection:
