@@ -49,7 +49,7 @@ def show(
         TableName | None,
         typer.Option(parser=table_of, metavar="TABLE", help="Show only records of this table."),
     ] = None,
-    refusals: Annotated[bool, typer.Option("--refusals", help="Show only refusals.")] = False,
+    refused: Annotated[bool, typer.Option("--refused", help="Show only refusals.")] = False,
     limit: Annotated[int, typer.Option(min=1, help="Maximum number of records.")] = 100,
     as_json: AsJson = False,
 ) -> None:
@@ -59,9 +59,9 @@ def show(
     named = None if table is None else str(table)
     with output.progress("Reading the audit log") as tell, _history(settings_of(ctx), tell) as history:
         if since is None:
-            found = trail.read(history.engine, principal=user, table=named, refusals=refusals, limit=limit)
+            found = trail.read(history.engine, principal=user, table=named, refusals=refused, limit=limit)
         else:
-            found = history.latest(_ms(since), user, named, limit, refusals=refusals)
+            found = history.latest(_ms(since), user, named, limit, refusals=refused)
     if as_json:
         output.document([_full(stored) for stored in found])
     else:

@@ -63,7 +63,7 @@ def read_audit(
     since_ms: Annotated[int | None, Query(alias="since-ms", ge=0, le=2**62)] = None,
     principal: str | None = None,
     table: str | None = None,
-    refusals: bool = False,
+    refused: bool = False,
     limit: Annotated[int, Query(ge=1, le=10_000)] = 100,
     page_token: Annotated[str | None, Query(alias="page-token")] = None,
 ) -> models.AuditEntries:
@@ -75,7 +75,7 @@ def read_audit(
         since_ms=since_ms,
         principal=principal,
         table=table,
-        refusals=refusals,
+        refusals=refused,
         before=before,
         limit=limit,
     )
