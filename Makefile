@@ -41,7 +41,8 @@ $(REWRITTEN): | $(INSTALLED)
 	@touch $@
 
 # Everything: also processes that are killed, long differential tests with more examples, pages that are followed
-# step by step, and the core of the tests again through Spark Connect and on the older Sparks.
+# step by step, all tests of Spark, every row of long tables of examples, and the core of the tests again through
+# Spark Connect and on the older Sparks.
 nightly: java lint $(SPARK_CLASSES)
 	$(PYTEST) --hypothesis-profile=nightly
 	$(MAKE) test-connect
@@ -101,9 +102,9 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# Every branch of the decision modules is run by some test.
+# Every branch of the decision modules is run by some test, by day or at night.
 coverage: $(INSTALLED)
-	$(PYTEST) -q -m 'not slow and not nightly' --cov --cov-config=pyproject.toml --cov-report=term $(DECISION_TESTS)
+	$(PYTEST) -q -m 'not slow' --cov --cov-config=pyproject.toml --cov-report=term $(DECISION_TESTS)
 
 # mutmut changes the policy package and runs its tests. Prints each change that no test detects (`survived`, `no
 # tests`) or that was not tried (`not checked`), and does not fail for them: read the list. Results stay in mutants/,
