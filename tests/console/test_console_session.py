@@ -136,6 +136,26 @@ def test_each_login_begins_a_new_session_and_ends_the_one_before(served: Service
     assert ALICE in text_of(opened.get("/console"))
 
 
+def test_a_link_on_another_site_logs_nobody_out(served: Service) -> None:
+    """Attack: browsers send no cookie with such a link, and obey `Set-Cookie` in the answer."""
+    opened = browser(served, None)
+    for path in GUARDED:
+        assert "set-cookie" not in opened.get(path).headers
+    assert "set-cookie" not in opened.get("/console/login").headers
+
+
+def test_a_login_that_fails_leaves_the_session(served: Service) -> None:
+    opened = browser(served)
+    assert "set-cookie" not in opened.post("/console/login", token="x").headers
+    assert _is_logged_in(opened)
+
+
+def test_the_cookie_of_a_session_that_is_over_is_forgotten(served: Service) -> None:
+    opened = browser(served)
+    opened.post("/console/logout")
+    assert "Max-Age=0" in opened.get("/console").headers["set-cookie"]
+
+
 @pytest.mark.parametrize("cookie", ["", "x", "A" * 43, "A" * 44, "é", '"', "A" * 5_000])
 def test_a_made_up_cookie_is_no_session(served: Service, cookie: str) -> None:
     opened = browser(served, None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from fastapi import Request, Response
 
-from catalog.http.console.cookies import SESSION
 from catalog.http.console.rendering import page
 from policy.errors import NotAuthenticated
 
@@ -16,12 +15,11 @@ def login_page(request: Request, refusal: NotAuthenticated | None = None) -> Res
 
     Args:
         request: the request that it answers.
-        refusal: why the user has to log in; None if nothing was refused. Its session's cookie is forgotten.
+        refusal: why the user has to log in; None if nothing was refused.
     """
     issuers = request.app.state.services.settings.identity.console_issuers
     status = 200 if refusal is None else 401
     response = page(request, "login", status, issuers=issuers, refusal=refusal)
     if refusal is not None:
-        SESSION.clear(request, response)
         response.headers["WWW-Authenticate"] = _CHALLENGE
     return response

@@ -46,10 +46,22 @@ def error_page(request: Request, error: LakewardenError) -> Response:
     return page(request, "error", status, error=error, code=status)
 
 
+def session_error_page(request: Request, error: LakewardenError) -> Response:
+    """Answer as `error_page`, and have the browser forget a session that is over.
+
+    A browser that sent no cookie keeps what it has: it sends none with requests that another site began, so
+    that a link there would log its user out.
+    """
+    response = error_page(request, error)
+    if isinstance(error, NotAuthenticated) and SESSION.value(request) is not None:
+        SESSION.clear(request, response)
+    return response
+
+
 class ConsoleRoute(GuardedRoute):
     """A route for users with a session."""
 
-    answer_to: AnswerToError = staticmethod(error_page)
+    answer_to: AnswerToError = staticmethod(session_error_page)
 
     def outcome(self, method: str) -> Outcome:
         """Create the outcome of a request: none changes anything in the catalog."""
