@@ -43,7 +43,8 @@ $(REWRITTEN): | $(INSTALLED)
 # Everything: also processes that are killed, long differential tests with more examples, pages that are followed
 # step by step, all tests of Spark, every row of long tables of examples, and the core of the tests again through
 # Spark Connect and on the older Sparks.
-nightly: java lint $(SPARK_CLASSES)
+# The console is tested in Chromium where `chromium` and `chromedriver` are on the PATH.
+nightly: java lint $(SPARK_CLASSES) $(VENV)/.browser
 	$(PYTEST) --hypothesis-profile=nightly
 	$(MAKE) test-connect
 	$(MAKE) test-older-sparks
@@ -169,6 +170,10 @@ $(VENV)/.demo: pyproject.toml constraints.txt
 
 $(VENV)/.interop: pyproject.toml constraints.txt | $(INSTALLED)
 	$(PIP) -c constraints.txt -e '.[interop]'
+	@touch $@
+
+$(VENV)/.browser: pyproject.toml constraints.txt | $(INSTALLED)
+	$(PIP) -c constraints.txt -e '.[browser]'
 	@touch $@
 
 $(VENV)/.docs: pyproject.toml constraints.txt | $(INSTALLED)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sqlalchemy import Engine, and_, or_, select, tuple_
+from sqlalchemy import Engine, and_, func, or_, select, tuple_
 
 from catalog.audit.records import AuditRecord, Row, from_columns, principal_column, resource_column
 from catalog.db.engine import read as read_transaction
@@ -109,6 +109,17 @@ def read(
     with read_transaction(engine) as connection:
         rows = connection.execute(query.limit(limit)).mappings().all()
     return [StoredRecord(row["writer"], row["sequence"], from_columns(dict(row))) for row in rows]
+
+
+def count_since(engine: Engine, since_ms: int, most: int) -> int:
+    """Count the records from a time on; no more than `most` are looked at.
+
+    Raises:
+        StateUnavailable: the database does not answer.
+    """
+    some = select(lw_audit.c.sequence).where(lw_audit.c.at_ms >= since_ms).limit(most).subquery()
+    with read_transaction(engine) as connection:
+        return connection.execute(select(func.count()).select_from(some)).scalar_one()
 
 
 def all_rows(engine: Engine) -> Iterator[Row]:

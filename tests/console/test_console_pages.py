@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 from uuid import uuid4
 
 import httpx
 import pytest
 
+from catalog.http.console import difference, refusals
 from catalog.http.console.navigation import ENTRIES
-from catalog.policy_store.documents import DocumentId, Edit, Kind
+from catalog.policy_store.documents import DocumentId, Edit, Kind, title_of
 from tests.support.console import browser, text_of
 from tests.support.http_calls import encrypted_table, new_table
 from tests.support.lake import ALICE, BOB, CAROL
@@ -172,3 +174,95 @@ def test_a_policy_with_markup_is_escaped(served: Service) -> None:
     assert "&lt;script&gt;p&lt;/script&gt;" in text
     for markup in ("<script", "<img src=x", "<i>", "<u>"):
         assert markup not in text
+
+
+def test_refusals_are_counted_with_a_chart(served: Service) -> None:
+    with served.client(BOB) as bob:
+        bob.get("/admin/v1/audit")
+    opened = browser(served)
+    for by, seen in (("user", BOB), ("action", "audit.read"), ("table", "lakewarden")):
+        text = opened.get("/console/refusals", by=by).text
+        assert f"<td>{seen}</td>" in text and "<svg" in text and 'class="bar"' in text
+    assert opened.get("/console/refusals", by="reasons").status_code == 400
+    assert opened.get("/console/refusals", days="91").status_code == 400
+
+
+def test_a_period_with_too_many_records_is_refused(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "_MOST", 1)
+    answer = browser(served).get("/console/refusals")
+    assert answer.status_code == 400 and "console-size" in answer.text
+
+
+def test_keys_that_are_due_are_shown(served: Service, alice: httpx.Client, table: str) -> None:
+    alice.post(f"/admin/v1/tables/db/{table}/keys/destroy", json={"confirm": f"db.{table}"})
+    shown = text_of(browser(served).get("/console/keys"))
+    assert f"db.{table}" in shown and "destr" in shown.lower()
+
+
+PROPOSED = {
+    "policies": [
+        {
+            "name": "bob-reads",
+            "service": "lake",
+            "resources": {
+                "database": {"values": ["db"]},
+                "table": {"values": ["*"]},
+                "column": {"values": ["*"]},
+            },
+            "policyItems": [{"users": [BOB], "accesses": [{"type": "select"}]}],
+        }
+    ]
+}
+
+
+def test_a_proposed_document_is_compared_and_not_stored(served: Service, table: str) -> None:
+    served.token(BOB)
+    opened, documents = browser(served), served.lake.services.policy_documents
+    revision = documents.current().version.revision
+    shown = text_of(opened.post("/console/difference", document=json.dumps(PROPOSED), replaces=""))
+    assert "grants" in shown and BOB in shown and f"db.{table}" in shown
+    (title,) = [title_of(each) for each in documents.current().documents if "lake" in each.name]
+    taken = text_of(opened.post("/console/difference", document='{"policies": []}', replaces=title))
+    assert "takes away" in taken and CAROL in taken
+    assert documents.current().version.revision == revision
+
+
+@pytest.mark.parametrize(
+    ("document", "replaces"),
+    [
+        ("no JSON", ""),
+        ("", ""),
+        ('{"policies": [{"name": 1}]}', ""),
+        ('{"policies": []}', "catalog:ranger/none"),
+    ],
+)
+def test_a_proposed_document_that_is_none_is_refused(served: Service, document: str, replaces: str) -> None:
+    answer = browser(served).post("/console/difference", document=document, replaces=replaces)
+    assert answer.status_code == 400 and answer.headers["content-type"].startswith("text/html")
+
+
+def test_a_comparison_needs_the_permission_its_own_page_and_a_bounded_document(served: Service) -> None:
+    fields = {"document": json.dumps(PROPOSED), "replaces": ""}
+    assert browser(served, CAROL).post("/console/difference", **fields).status_code == 403
+    assert (
+        browser(served).post("/console/difference", origin="https://a.example", **fields).status_code == 403
+    )
+    large = {"document": "x" * (1 << 20), "replaces": ""}
+    assert browser(served).post("/console/difference", **large).status_code == 413
+
+
+def test_a_comparison_that_takes_too_long_is_ended_and_the_next_can_begin(
+    served: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fields = {"document": json.dumps(PROPOSED), "replaces": ""}
+    with monkeypatch.context() as patched:
+        patched.setattr(difference, "_LONGEST_S", -1.0)
+        answer = browser(served).post("/console/difference", **fields)
+        assert answer.status_code == 400 and "console-size" in answer.text
+    assert browser(served).post("/console/difference", **fields).status_code == 200
+
+
+def test_one_comparison_runs_at_a_time(served: Service) -> None:
+    with difference._alone:
+        answer = browser(served).post("/console/difference", document="{}", replaces="")
+    assert answer.status_code == 503 and "console-busy" in answer.text

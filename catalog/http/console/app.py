@@ -6,7 +6,18 @@ from typing import Final
 
 from fastapi import APIRouter
 
-from catalog.http.console import audit, explain, files, login, policies, provider_login, tables
+from catalog.http.console import (
+    audit,
+    difference,
+    explain,
+    files,
+    keys,
+    login,
+    policies,
+    provider_login,
+    refusals,
+    tables,
+)
 
 #: In the order in which they are found.
 ROUTERS: Final[tuple[APIRouter, ...]] = (
@@ -17,5 +28,8 @@ ROUTERS: Final[tuple[APIRouter, ...]] = (
     tables.router,
     policies.router,
     explain.router,
+    difference.router,
+    keys.router,
+    refusals.router,
     audit.router,
 )

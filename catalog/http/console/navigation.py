@@ -35,6 +35,9 @@ ENTRIES: Final = (
     Entry("Tables", _HOME),
     Entry("Policies", "/console/policies", "admin.policies.read"),
     Entry("Explain", "/console/explain", "admin.policies.check"),
+    Entry("Compare", "/console/difference", "admin.policies.check"),
+    Entry("Keys", "/console/keys", "audit.states"),
+    Entry("Refusals", "/console/refusals", "audit.read"),
     Entry("Audit log", "/console/audit", "audit.read"),
 )
 
