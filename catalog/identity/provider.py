@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -21,11 +21,13 @@ from urllib3.exceptions import HTTPError
 from catalog.base.ca_files import why_unusable
 from catalog.base.http_answers import POOLS, AnswerOutOfBounds, read_answer
 from catalog.base.outside_calls import NoAnswer
-from catalog.identity.key_sets import KeySet, KeySetInvalid
 from catalog.settings.console import ConsoleClient
 from catalog.settings.identity import IssuerSettings, provider_url
 from policy import strict_json
 from policy.errors import InvalidInput, PropertyInvalid
+
+if TYPE_CHECKING:
+    from catalog.identity.key_sets import KeySet
 
 _SHORTEST_S: Final = 0.001
 _DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -76,6 +78,9 @@ class Provider:
         Raises:
             ProviderFailed: no answer in time, or another one than a set of keys.
         """
+        # Here, since every service imports this module, with the extra `oidc` or without it.
+        from catalog.identity.key_sets import KeySet, KeySetInvalid
+
         until = self._until()
         try:
             return KeySet.parse(self._get(self._issuer.jwks_uri or self._discovered(until, _KEYS), until))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -47,12 +48,23 @@ IMPORT_SCRIPT = """
 import importlib, pkgutil, sys
 
 others = ("catalog.kms.aws", "catalog.kms.vault", "catalog.db.postgres", "catalog.policy_cases.pytest_plugin",
-          "catalog.db.migrations")
+          "catalog.db.migrations", "catalog.identity.access_tokens", "catalog.identity.key_sets",
+          "catalog.identity.provider_keys")
 for package in map(importlib.import_module, sys.argv[1:]):
     for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         if not module.name.startswith(others):
             importlib.import_module(module.name)
 """
+
+#: Imports what `lakewarden serve` runs, as if the modules in the arguments were not installed.
+SERVE_SCRIPT = """
+import sys
+
+sys.modules.update(dict.fromkeys(sys.argv[1:]))
+import catalog.cli.serve, catalog.http.app, lakewarden
+"""
+#: The modules that other extras than `service` install.
+OF_OTHER_EXTRAS = ("boto3", "gssapi", "hvac", "joserfc", "opentelemetry.sdk", "psycopg", "pyspark")
 
 
 @pytest.fixture(scope="module")
@@ -170,6 +182,11 @@ def test_the_client_appends_and_reads(client: Environment, tmp_path: Path) -> No
 @pytest.mark.nightly
 def test_the_service_has_all_that_its_modules_import(service: Environment, tmp_path: Path) -> None:
     _output(service.run("-c", IMPORT_SCRIPT, "policy", "catalog", cwd=tmp_path))
+
+
+def test_the_service_is_imported_without_the_other_extras() -> None:
+    command = [sys.executable, "-c", SERVE_SCRIPT, *OF_OTHER_EXTRAS]
+    _output(subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False))
 
 
 @pytest.mark.nightly
