@@ -148,14 +148,18 @@ def _missing_permissions(settings: Settings, admin: Principal) -> Iterator[tuple
     if is_used or (stored.version == EMPTY.version and not settings.policies):
         return
     documents = read_documents(settings.policies) if settings.policies else stored.contents(*OF_POLICIES)
-    (request,) = required("admin.policies.change", On.service(admin, settings.catalog.name))
-    if not PolicySet.parse(documents).decide(request, datetime.now(UTC)):
+    if not _is_administrator(documents, settings, admin):
         yield (
             f"no policy grants {admin.name} the admin permission on service:{settings.catalog.name}",
             "Grant it in the files that `policies` names, or leave `policies` out: init then adds a policy."
             if settings.policies
             else "Grant it with `lakewarden policy put`.",
         )
+
+
+def _is_administrator(documents: Mapping[str, bytes], settings: Settings, admin: Principal) -> bool:
+    (request,) = required("admin.policies.change", On.service(admin, settings.catalog.name))
+    return bool(PolicySet.parse(documents).decide(request, datetime.now(UTC)))
 
 
 def _there(settings: Settings) -> tuple[StoredSet, bool]:
@@ -251,8 +255,14 @@ def _make_policies(settings: Settings, admin: Principal, say: Say) -> None:
             edits += (Edit(DocumentId(Kind.RANGER, "admin"), content.encode("utf-8"), None),)
         if edits:
             Store(documents, engine, settings, calling(None)).make(edits, dry_run=False, force=False)
+            stored = documents.current()
     said = ", ".join(str(each.id) for each in edits)
     say(f"Changed the policy documents: {said}." if edits else "Kept the policies.")
+    if not _is_administrator(stored.contents(*OF_POLICIES), settings, admin):
+        say(
+            f"{admin.name} is not an administrator: no policy grants {admin.name} the admin permission on "
+            f"service:{settings.catalog.name}. Grant it with `lakewarden policy put`."
+        )
 
 
 def _admin_policies(settings: Settings, admin: str) -> list[dict[str, object]]:

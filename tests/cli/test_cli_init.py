@@ -47,6 +47,7 @@ def test_a_second_run_changes_nothing_and_shows_no_token(host: Host) -> None:
     tokens = host.json("token", "list")
     result = host.init()
     assert result.stdout == ""
+    assert "not an administrator" not in result.stderr
     assert _contents(host.root) == before
     assert host.json("token", "list") == tokens
 
@@ -54,6 +55,7 @@ def test_a_second_run_changes_nothing_and_shows_no_token(host: Host) -> None:
 def test_a_second_run_for_somebody_else_gives_him_nothing(host: Host) -> None:
     result = host.run("init", "--admin", "mallory")
     assert result.stdout == ""
+    assert "mallory is not an administrator: no policy grants mallory the admin permission" in result.stderr
     host.run("policy", "check", "--as", "mallory", "service:lakewarden", "admin", code=3)
 
 
