@@ -194,7 +194,8 @@ def _set_up(telemetry: TelemetrySettings) -> None:
 
 
 def _of_provider(part: str, issuer: IssuerSettings) -> Finding:
-    from catalog.identity.provider import ProviderFailed, fetching_from
+    from catalog.identity.provider import ProviderFailed
+    from catalog.identity.provider_keys import fetching_from
 
     try:
         keys = fetching_from(issuer)().keys

@@ -23,8 +23,7 @@ from catalog.authorization.logouts import Login, Logout
 from catalog.identity.claims import issued_at, principal_of
 from catalog.identity.key_sets import KeySet
 from catalog.identity.logins import check_id_token, login_of, logout_of
-from catalog.identity.provider import fetching_from
-from catalog.identity.provider_keys import MOST_WAITING, ProviderKeys
+from catalog.identity.provider_keys import MOST_WAITING, ProviderKeys, fetching_from
 from catalog.identity.refusals import token_refused
 from catalog.settings.identity import IssuerSettings
 from policy import strict_json

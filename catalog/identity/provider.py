@@ -10,7 +10,7 @@ Source: OpenID Connect Discovery 1.0, sections 4 and 4.3; RFC 6749, sections 2.3
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode
@@ -42,11 +42,6 @@ class ProviderFailed(NoAnswer):
     """The provider's keys could not be fetched; the message says why, for the log."""
 
 
-def fetching_from(issuer: IssuerSettings) -> Callable[[], KeySet]:
-    """Return what fetches the keys of an issuer. Errors: `Provider`, and `Provider.keys`."""
-    return Provider(issuer).keys
-
-
 class Provider:
     """An identity provider; safe for many threads.
 
@@ -72,23 +67,20 @@ class Provider:
         )
         self._pool.pool_classes_by_scheme = POOLS
 
-    def keys(self) -> KeySet:
-        """Fetch the keys, within the time of the settings.
+    def key_document(self) -> bytes:
+        """Fetch the document of public keys, within the time of the settings.
 
         Raises:
-            ProviderFailed: no answer in time, or another one than a set of keys.
+            ProviderFailed: no answer in time, or another one than a document.
         """
         # Here, since every service imports this module, with the extra `oidc` or without it.
         from catalog.identity.key_sets import KeySet, KeySetInvalid
 
         until = self._until()
-        try:
-            return KeySet.parse(self._get(self._issuer.jwks_uri or self._discovered(until, _KEYS), until))
-        except KeySetInvalid as error:
-            raise ProviderFailed(f"the key set is not valid: {error}") from None
+        return self._get(self._issuer.jwks_uri or self._discovered(until, _KEYS), until)
 
     def authorization_endpoint(self) -> str:
-        """Return where users log in. Errors: `keys`."""
+        """Return where users log in. Errors: `key_document`."""
         return self._discovered(self._until(), _AUTHORIZATION)
 
     def exchange(self, grant: Mapping[str, str], client: ConsoleClient) -> tuple[int, dict[str, Any]]:

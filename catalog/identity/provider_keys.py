@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import Final
 
 from catalog.base.outside_calls import Part, outside_call
-from catalog.identity.key_sets import KeySet, PublicKey
-from catalog.identity.provider import ProviderFailed
+from catalog.identity.key_sets import KeySet, KeySetInvalid, PublicKey
+from catalog.identity.provider import Provider, ProviderFailed
 from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.identity import IssuerSettings
 
@@ -27,6 +27,25 @@ _PAUSE_S: Final = 10.0
 _NO_KEYS: Final = KeySet(())
 
 _log: Final = logging.getLogger("lakewarden.identity")
+
+
+def fetching_from(issuer: IssuerSettings) -> Callable[[], KeySet]:
+    """Return what fetches the keys of an issuer, within the time of the settings.
+
+    It raises `ProviderFailed` if the provider gives no answer in time, or another one than a set of keys.
+
+    Raises:
+        PropertyInvalid: the file of authorities cannot be used.
+    """
+    provider = Provider(issuer)
+
+    def fetch() -> KeySet:
+        try:
+            return KeySet.parse(provider.key_document())
+        except KeySetInvalid as error:
+            raise ProviderFailed(f"the key set is not valid: {error}") from None
+
+    return fetch
 
 
 class ProviderKeys:

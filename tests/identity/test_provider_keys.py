@@ -12,8 +12,8 @@ import pytest
 
 from catalog.identity.access_tokens import AccessTokens
 from catalog.identity.key_sets import KeySet, KeySetInvalid
-from catalog.identity.provider import Provider, ProviderFailed
-from catalog.identity.provider_keys import MOST_WAITING
+from catalog.identity.provider import ProviderFailed
+from catalog.identity.provider_keys import MOST_WAITING, fetching_from
 from catalog.identity.refusals import ProviderUnavailable
 from catalog.settings.identity import IssuerSettings
 from policy.errors import NotAuthenticated, PropertyInvalid
@@ -188,7 +188,7 @@ def test_a_slow_provider_is_given_up_in_time(provider: IdentityProvider) -> None
     provider.hold.clear()
     issuer = IssuerSettings(issuer=provider.url, audience=AUDIENCE, timeout_s=0.1)
     with pytest.raises(ProviderFailed):
-        Provider(issuer).keys()
+        fetching_from(issuer)()
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_two_keys_of_one_id_are_none() -> None:
 def test_a_huge_answer_is_not_read(provider: IdentityProvider) -> None:
     provider.documents["/keys"] = b"[" * (2 << 20)
     with pytest.raises(ProviderFailed, match="too long"):
-        Provider(IssuerSettings(issuer=provider.url, audience=AUDIENCE)).keys()
+        fetching_from(IssuerSettings(issuer=provider.url, audience=AUDIENCE))()
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_discovery_document_of_another_issuer_is_refused(
 ) -> None:
     provider.documents["/.well-known/openid-configuration"] = document
     with pytest.raises(ProviderFailed, match="of another issuer"):
-        Provider(IssuerSettings(issuer=provider.url, audience=AUDIENCE)).keys()
+        fetching_from(IssuerSettings(issuer=provider.url, audience=AUDIENCE))()
 
 
 @pytest.mark.parametrize("address", ["http://keys.example/", "file:///etc/passwd", "ftp://127.0.0.1/", None])
@@ -271,14 +271,14 @@ def test_a_discovered_address_has_to_be_a_private_way(provider: IdentityProvider
     document = {"issuer": provider.url, "jwks_uri": address}
     provider.documents["/.well-known/openid-configuration"] = document
     with pytest.raises(ProviderFailed, match="jwks_uri"):
-        Provider(IssuerSettings(issuer=provider.url, audience=AUDIENCE)).keys()
+        fetching_from(IssuerSettings(issuer=provider.url, audience=AUDIENCE))()
 
 
 def test_a_redirect_is_not_followed(provider: IdentityProvider) -> None:
     provider.moved["/keys"] = f"{provider.url}/elsewhere"
     provider.documents["/elsewhere"] = provider.documents["/keys"]
     with pytest.raises(ProviderFailed, match="302"):
-        Provider(IssuerSettings(issuer=provider.url, audience=AUDIENCE)).keys()
+        fetching_from(IssuerSettings(issuer=provider.url, audience=AUDIENCE))()
     assert "/elsewhere" not in provider.asked
 
 
@@ -292,12 +292,12 @@ def test_a_provider_that_wants_a_token_gets_the_one_in_the_file(
         jwks_uri=f"{provider.url}/keys",
         token_file=file,
     )
-    asking = Provider(issuer)
+    fetch = fetching_from(issuer)
     with pytest.raises(ProviderFailed, match="FileNotFoundError"):
-        asking.keys()
+        fetch()
     for text in ("one", "two\n"):
         file.write_text(text)
-        assert asking.keys().find("first", "RS256") is not None
+        assert fetch().find("first", "RS256") is not None
     assert provider.tokens == ["Bearer one", "Bearer two"]
 
 
@@ -308,7 +308,7 @@ def test_a_file_that_has_no_token_is_not_quoted(
     file = tmp_path / "token"
     file.write_text(text)
     with pytest.raises(ProviderFailed) as caught:
-        Provider(IssuerSettings(issuer=provider.url, audience=AUDIENCE, token_file=file)).keys()
+        fetching_from(IssuerSettings(issuer=provider.url, audience=AUDIENCE, token_file=file))()
     assert "cret" not in str(caught.value)
 
 
