@@ -296,7 +296,7 @@ def create_app(services: Services, shared: Shared | None = None, tracing: Tracin
     for router in (*_ROUTERS, *iceberg, *optional):
         # `include_router` would build every operation once more, at the first request of each service.
         app.router.routes.extend(router.routes)
-    errors.install(app)
+    errors.install(app, _answer_without_route(services.settings))
     app.add_middleware(RouteTable, routes=app.router.routes)
     app.add_middleware(Boundary, metrics=metrics, tracing=tracing)
     return app
@@ -309,6 +309,15 @@ def _console_routers(settings: Settings) -> Sequence[APIRouter]:
     from catalog.http.console.app import ROUTERS
 
     return ROUTERS
+
+
+def _answer_without_route(settings: Settings) -> errors.AnswerToError:
+    """Return what answers requests that no route serves."""
+    if settings.console.url is None:
+        return errors.refusal
+    from catalog.http.console.routes import answer_without_route
+
+    return answer_without_route
 
 
 def _endpoints(routers: Iterable[APIRouter]) -> Iterator[str]:

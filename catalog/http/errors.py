@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
@@ -49,6 +49,9 @@ from catalog.storage.errors import MetadataMissing
 from catalog.tables.namespaces import PropertySetAndRemoved
 from policy import errors as policy_errors
 from policy.errors import LakewardenError, RequestInvalid, Unavailable
+
+#: Answers a request that ended with one of our errors.
+AnswerToError = Callable[[Request, LakewardenError], Response]
 
 #: Key of the answered error in the request's state.
 ERROR_STATE: Final = "error"
@@ -197,16 +200,21 @@ def note_refusal(request: Request, error: LakewardenError) -> None:
     metrics.refused(error.rule or type(error).__name__)
 
 
-def install(app: FastAPI) -> None:
-    """Install handlers for what the framework serves by itself: paths without a route, open operations."""
+def install(app: FastAPI, answer_to: AnswerToError = refusal) -> None:
+    """Install handlers for what the framework serves by itself: paths without a route, open operations.
+
+    Args:
+        app: the service.
+        answer_to: answers a request that ended with one of our errors.
+    """
 
     async def on_ours(request: Request, error: Exception) -> Response:
         assert isinstance(error, LakewardenError)
-        return refusal(request, error)
+        return answer_to(request, error)
 
     async def on_frameworks(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        return refusal(request, ours(error))
+        return answer_to(request, ours(error))
 
     app.add_exception_handler(LakewardenError, on_ours)
     app.add_exception_handler(HTTPException, on_frameworks)

@@ -34,7 +34,7 @@ from catalog.http.auth import authenticated, bootstrapping
 from catalog.http.closing import OUTCOME_STATE, closed, unless_failed
 from catalog.http.content_codings import compressed, decompressed
 from catalog.http.endpoint_calls import NO_DOCUMENT, EndpointCall
-from catalog.http.errors import BodyTooLarge, ContentTypeRefused, TooManyBodies, ours, refusal
+from catalog.http.errors import AnswerToError, BodyTooLarge, ContentTypeRefused, TooManyBodies, ours, refusal
 from catalog.http.idempotency import HEADER, answers_repetitions, commit_of_write, key_of, keyed, once
 from catalog.http.screening import Bounds, bounds_of
 from catalog.http.tallies import Tally
@@ -73,8 +73,6 @@ _COMMIT_OF_WRITE: Final = "/writes/{write_id}/commit"
 _SUSPECT_ESCAPE: Final = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-#: Answers a request that ended with one of our errors.
-AnswerToError = Callable[[Request, LakewardenError], Response]
 
 
 def app_of(handler: Handler, answer_to: AnswerToError = refusal) -> ASGIApp:

@@ -74,6 +74,32 @@ def test_a_name_that_is_none_is_refused_on_a_page(served: Service, name: str) ->
     assert answer.status_code == 400 and answer.headers["content-type"].startswith("text/html")
 
 
+@pytest.mark.parametrize("user", [ALICE, None])
+@pytest.mark.parametrize(
+    "path", ["/console/none", "/console/", "/console/table/x", "/console/static/none.js"]
+)
+def test_an_address_without_a_page_is_answered_with_a_page_and_a_way_back(
+    served: Service, path: str, user: str | None
+) -> None:
+    answer = browser(served, user).get(path)
+    assert answer.status_code == 404 and answer.headers["content-type"].startswith("text/html")
+    assert 'href="/console"' in answer.text and "no page" in text_of(answer)
+    assert "default-src 'none'" in answer.headers["content-security-policy"]
+
+
+def test_a_method_that_a_page_does_not_take_is_answered_with_a_page(served: Service) -> None:
+    opened = browser(served)
+    for answer in (opened.get("/console/logout"), opened.post("/console"), opened.post("/console/none")):
+        assert answer.status_code in (404, 405) and answer.headers["content-type"].startswith("text/html")
+        assert 'href="/console"' in answer.text
+
+
+@pytest.mark.parametrize("path", ["/consoles", "/none", "/v1/none", "/Console"])
+def test_the_api_answers_addresses_without_an_operation_as_before(served: Service, path: str) -> None:
+    answer = browser(served).get(path)
+    assert answer.status_code == 404 and answer.headers["content-type"] == "application/json"
+
+
 @pytest.mark.parametrize("path", [each.path for each in ENTRIES if each.operation is not None])
 def test_pages_of_administration_need_the_permission_of_the_api(served: Service, path: str) -> None:
     refused = browser(served, CAROL).get(path)

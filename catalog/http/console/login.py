@@ -16,6 +16,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.http.auth import ServicesOf, request_id_of
 from catalog.http.console.cookies import SESSION
 from catalog.http.console.login_page import login_page
+from catalog.http.console.navigation import HOME
 from catalog.http.console.rendering import see_other
 from catalog.http.console.routes import ConsoleRoute, OpenRoute
 from catalog.http.forms import single_fields
@@ -25,7 +26,6 @@ from catalog.service.services import Services
 from policy.decision import Decision, Reason
 from policy.errors import NotAuthenticated, RequestInvalid
 
-HOME: Final = "/console"
 LOGIN: Final = "/console/login"
 _LONGEST: Final = 20 * 1024
 _FIELD: Final = "token"

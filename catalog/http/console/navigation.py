@@ -27,12 +27,13 @@ class Entry:
 
     def is_at(self, path: str) -> bool:
         """Return whether a page is this one, or below it."""
-        return path == self.path or (self.path != _HOME and path.startswith(f"{self.path}/"))
+        return path == self.path or (self.path != HOME and path.startswith(f"{self.path}/"))
 
 
-_HOME: Final = "/console"
+#: The path of the console: its first page, and what the others are below.
+HOME: Final = "/console"
 ENTRIES: Final = (
-    Entry("Tables", _HOME),
+    Entry("Tables", HOME),
     Entry("Policies", "/console/policies", "admin.policies.read"),
     Entry("Explain", "/console/explain", "admin.policies.check"),
     Entry("Compare", "/console/difference", "admin.policies.check"),

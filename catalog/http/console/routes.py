@@ -24,11 +24,19 @@ from catalog.authorization.console_sessions import session_over
 from catalog.http.auth import request_id_of
 from catalog.http.console.cookies import SESSION, address_of_console
 from catalog.http.console.login_page import login_page
+from catalog.http.console.navigation import HOME
 from catalog.http.console.rendering import page
 from catalog.http.endpoint_calls import NO_DOCUMENT
-from catalog.http.errors import note_refusal, shape_of
+from catalog.http.errors import (
+    AnswerToError,
+    MethodRefused,
+    NoSuchEndpoint,
+    note_refusal,
+    refusal,
+    shape_of,
+)
 from catalog.http.forms import single_fields
-from catalog.http.routing import AnswerToError, GuardedRoute, Handler, address_of, app_of
+from catalog.http.routing import GuardedRoute, Handler, address_of, app_of
 from catalog.service.services import Services
 from policy.errors import LakewardenError, NotAuthenticated, NotAuthorized
 
@@ -56,6 +64,26 @@ def session_error_page(request: Request, error: LakewardenError) -> Response:
     if isinstance(error, NotAuthenticated) and SESSION.value(request) is not None:
         SESSION.clear(request, response)
     return response
+
+
+def answer_without_route(request: Request, error: LakewardenError) -> Response:
+    """Answer a request that no route serves: with a page below the console's path, elsewhere as the API."""
+    path = request.url.path
+    if path != HOME and not path.startswith(f"{HOME}/"):
+        return refusal(request, error)
+    if isinstance(error, NoSuchEndpoint):
+        error = NoSuchEndpoint(
+            "The console has no page at this address.",
+            rule=error.rule,
+            hint="Check the address, or go to the first page.",
+        )
+    elif isinstance(error, MethodRefused):
+        error = MethodRefused(
+            f"The console does not take {request.method} at this address.",
+            rule=error.rule,
+            hint="Use the links and buttons of its pages.",
+        )
+    return error_page(request, error)
 
 
 class ConsoleRoute(GuardedRoute):
