@@ -99,7 +99,7 @@ def acting(
             table=str(record.name),
             hint="Run the query again.",
         )
-    if not record.definer_rights or table not in _named_by(record):
+    if not record.definer_rights or table not in named_by(record):
         raise refused(
             authorizer,
             caller,
@@ -163,7 +163,8 @@ def _require_engine(authorizer: Authorizer, caller: Caller, record: ViewRecord, 
         )
 
 
-def _named_by(record: ViewRecord) -> frozenset[TableName]:
+def named_by(record: ViewRecord) -> frozenset[TableName]:
+    """Return the tables that a definer view opens; none if its text is not understood any more."""
     version = record.current
     try:
         return text_tables(

@@ -31,13 +31,14 @@ def matrix(
     through: Annotated[Through, typer.Option(help="How the user reads tables.")] = Through.ENGINE,
     engine: Annotated[str | None, typer.Option(help="Name of the engine, if it is known.")] = None,
     show_all: Annotated[
-        bool, typer.Option("--all", help="Also show the namespaces and tables on which nothing is allowed.")
+        bool,
+        typer.Option("--all", help="Also show the namespaces, tables and views on which nothing is allowed."),
     ] = False,
     as_json: AsJson = False,
     as_csv: AsCsv = False,
     html: HtmlFile = None,
 ) -> None:
-    """Show what a user can do on namespaces, tables, locations, keys, engines and the service.
+    """Show what a user can do on namespaces, tables, views, locations, keys, engines and the service.
 
     Resources on which the user can do the same share a row.
     """

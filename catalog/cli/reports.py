@@ -6,7 +6,9 @@ out columns without content.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
@@ -75,9 +77,9 @@ def show(report: Report, form: Form) -> None:
 
 def _write(path: Path, text: str) -> None:
     try:
-        # Never over another file: a report names users and tables, and a page is not taken back.
-        with path.open("x", encoding="utf-8") as file:
-            path.chmod(0o600)
+        # Never over another file: a report names users and tables, and a page is not taken back. It is
+        # private from the start: who could open it before its mode is changed could read what comes later.
+        with open(path, "x", encoding="utf-8", opener=partial(os.open, mode=0o600)) as file:
             file.write(text)
     except OSError as error:
         raise RequestInvalid(

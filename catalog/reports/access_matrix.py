@@ -15,6 +15,7 @@ from catalog.reports.users import refusal_note
 from catalog.service.services import Services
 from catalog.state.master_keys import all_assigned
 from catalog.state.table_state import TableRecord, bound_tables
+from catalog.state.views import every_view
 from policy.access import EVERYBODY_ELSE, Abilities, AbilityGroup, Asker, abilities, alike
 from policy.access.difference import named_keys
 from policy.errors import LakewardenError, StateUnavailable
@@ -33,9 +34,9 @@ _COLUMNS: Final = (
     *("columns", "masks", "row filters", "by", "depends on time"),
 )
 #: Without access, only these are shown or counted.
-_LISTED: Final = ("database", "table")
+_LISTED: Final = ("database", "table", "view")
 _KINDS: Final = {"database": "namespace", "storage-url": "storage"}
-_ORDER: Final = ("database", "table", "storage-url", "url", "key", "engine", "service")
+_ORDER: Final = ("database", "table", "view", "storage-url", "url", "key", "engine", "service")
 
 _Found = tuple[Resource, Abilities, tuple[str, ...]]
 
@@ -101,7 +102,7 @@ def matrix_report(
     show_all: bool = False,
     advance: Advance = silently,
 ) -> Report:
-    """Report what a user can do on namespaces, tables and their locations, keys, engines and the service.
+    """Report what a user can do on namespaces, tables, views, locations, keys, engines and the service.
 
     Args:
         services: the open catalog.
@@ -115,7 +116,11 @@ def matrix_report(
         StateUnavailable: the database does not answer.
     """
     problems: dict[str, str] = {}
-    found = [*_tables(services, policies, asker, problems, advance), *_others(services, policies, asker)]
+    found = [
+        *_tables(services, policies, asker, problems, advance),
+        *_views(services, policies, asker),
+        *_others(services, policies, asker),
+    ]
     groups = sorted(alike(found), key=_order)
     without = {
         each.abilities.kind: len(each.resources)
@@ -180,6 +185,16 @@ def _tables(
         yield answer
         for place in (Resource.storage(record.location), Resource.url(record.location)):
             yield place, *abilities(policies, asker, place, record.owner)
+
+
+def _views(services: Services, policies: PolicySet, asker: Asker) -> Iterator[_Found]:
+    """The views. What is granted is said, not what is read: that depends on the tables in their texts."""
+    with read(services.engine) as connection:
+        views = every_view(connection, services.catalog)
+    for view in views:
+        resource = Resource.table(view.name.database, view.name.name)
+        found, names = abilities(policies, asker, resource, view.owner)
+        yield resource, replace(found, kind="view"), names
 
 
 def _others(services: Services, policies: PolicySet, asker: Asker) -> Iterator[_Found]:

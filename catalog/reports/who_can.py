@@ -7,13 +7,17 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
+from pyiceberg.schema import index_by_name
+
+from catalog.authorization.definers import named_by
 from catalog.base.errors import NoSuchTable
 from catalog.base.identifiers import TableName, table_name
-from catalog.reading.loading import TableLoader
+from catalog.db.engine import read
 from catalog.reports.report import Chart, Report
 from catalog.reports.table_facts import find_facts
 from catalog.reports.users import groups_note, known_users, refusal_note
 from catalog.service.services import Services
+from catalog.state import views
 from policy.access import Access, People, Question, who_can
 from policy.access.who_can import READ, Answer, columns_named
 from policy.errors import RequestInvalid
@@ -44,7 +48,7 @@ class Asked:
 
 
 def who_can_report(services: Services, policies: PolicySet, asked: Asked, *, show_all: bool) -> Report:
-    """Report who can access a table or a column.
+    """Report who can access a table, a view or a column.
 
     Args:
         services: the open catalog.
@@ -54,15 +58,14 @@ def who_can_report(services: Services, policies: PolicySet, asked: Asked, *, sho
 
     Raises:
         NoSuchTable: the table does not exist.
-        RequestInvalid: the table has no such column, or the name is ambiguous.
+        RequestInvalid: the table has no such column, or the name is ambiguous; or `READ` is asked of a view.
     """
     users = known_users(services.principals)
     question = _question(services, asked)
     people = People(users.principals, [policies], {question.owner} if question.owner else frozenset())
     found = who_can(policies, people, question)
-    return _report(
-        question, [each for each in found if show_all or each.answer.allowed], people, users.refused
-    )
+    shown = [each for each in found if show_all or each.answer.allowed]
+    return _report(question, shown, people, users.refused, _doors(services, question))
 
 
 def label(answer: Answer, columns: Sequence[str], access: str) -> str:
@@ -84,7 +87,7 @@ def label(answer: Answer, columns: Sequence[str], access: str) -> str:
 
 def _question(services: Services, asked: Asked) -> Question:
     """Find the table, or the table of the column, and ask about it."""
-    table, column, facts = _found(services.loader, asked.name)
+    table, column, facts = _found(services, asked)
     if column is not None:
         columns = columns_named(facts.known, column)
         if len(columns) != 1:
@@ -106,12 +109,16 @@ def _question(services: Services, asked: Asked) -> Question:
     )
 
 
-def _found(loader: TableLoader, name: str) -> tuple[TableName, str | None, TableFacts]:
-    """Split a dotted name where a table is; a name for which there are two is refused."""
+def _found(services: Services, asked: Asked) -> tuple[TableName, str | None, TableFacts]:
+    """Split a dotted name where a table or view is; a name for which there are two is refused."""
+    name, of_views = asked.name, set[TableName]()
     parts, found = name.split("."), []
     for end in range(2, len(parts) + 1):
         table = table_name(parts[: end - 1], parts[end - 1])
-        if (facts := find_facts(loader, table)) is not None:
+        facts = find_facts(services.loader, table)
+        if facts is None and (facts := _facts_of_view(services, table)) is not None:
+            of_views.add(table)
+        if facts is not None:
             found.append((table, ".".join(parts[end:]) or None, facts))
     if not found:
         raise NoSuchTable(
@@ -125,10 +132,44 @@ def _found(loader: TableLoader, name: str) -> tuple[TableName, str | None, Table
             rule="table",
             hint="Give another column of the table, or the table alone.",
         )
+    if asked.access == READ and found[0][0] in of_views:
+        raise RequestInvalid(
+            f"{found[0][0]} is a view. What it shows depends on the tables in its text.",
+            rule="view",
+            hint=f"Ask who can `select` from it, and who can `{READ}` its tables.",
+        )
     return found[0]
 
 
-def _report(question: Question, found: list[Access], people: People, refused: dict[str, str]) -> Report:
+def _facts_of_view(services: Services, name: TableName) -> TableFacts | None:
+    """Return the facts of a view; None if there is none."""
+    with read(services.engine) as connection:
+        view = views.view(connection, services.catalog, name)
+    if view is None:
+        return None
+    columns = tuple(each.name for each in view.schema.fields)
+    nested = tuple(each for each in index_by_name(view.schema) if each not in columns)
+    return TableFacts(view.owner, columns, nested)
+
+
+def _doors(services: Services, question: Question) -> dict[str, str]:
+    """The definers of the views through which others read a table, by the views' names."""
+    if question.access != READ:
+        return {}
+    with read(services.engine) as connection:
+        every = views.every_view(connection, services.catalog)
+    table = table_name(question.table[0].split("."), question.table[1])
+    doors = (each for each in every if each.definer_rights and table in named_by(each))
+    return {str(each.name): each.definer for each in doors}
+
+
+def _report(
+    question: Question,
+    found: list[Access],
+    people: People,
+    refused: dict[str, str],
+    doors: dict[str, str],
+) -> Report:
     what = ".".join((*question.table, *([question.column] if question.column else [])))
     rows = [
         (
@@ -152,6 +193,7 @@ def _report(question: Question, found: list[Access], people: People, refused: di
         "answers": [{"users": each.users, **asdict(each.answer)} for each in found],
         "refused-now": {name: why for name, why in refused.items() if name in named},
         "groups-without-known-users": people.without_members,
+        "definer-views": doors,
     }
     amounts: dict[str, int] = {}
     for each_label, count, *_ in rows:
@@ -164,4 +206,9 @@ def _notes(document: dict[str, Any]) -> list[str]:
     notes = [refusal_note(name, why) for name, why in document["refused-now"].items()]
     if document["groups-without-known-users"]:
         notes.append(groups_note(document["groups-without-known-users"]))
+    notes += [
+        f"Users who can select from the view {view} can read this table through it, by the permissions of "
+        f"{definer}. They are not in the rows. Run `lakewarden access who-can select {view}`."
+        for view, definer in document["definer-views"].items()
+    ]
     return notes

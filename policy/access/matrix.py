@@ -46,7 +46,7 @@ class Abilities:
     Attributes:
         kind: the last level of the resource, such as ``table``.
         accesses: the access types that are granted, sorted.
-        reads: whether a scan of a table shows anything; None if that is not known, or it is not a table.
+        reads: whether a scan of a table shows anything; None if that is not known; False for other resources.
         columns: the columns that a scan shows; None for all.
         masks: the mask of each column or field that is seen through one.
         row_filters: the row filters that a row has to pass.
@@ -64,7 +64,7 @@ class Abilities:
     @property
     def nothing(self) -> bool:
         """Whether the user can do nothing."""
-        return not self.accesses and not self.reads
+        return not self.accesses and self.reads is False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +124,12 @@ def abilities(
         if decision.allowed:
             granted.append(access)
             names.update(said(decision))
-    reads: bool | None = None
+    reads: bool | None = False
     columns: tuple[str, ...] | None = ()
     shown = None
-    if resource.levels[-1] == "table":
-        reads = False
-        if policies.decide(AccessRequest(asker.principal, resource, ANY, owner), asker.now).allowed:
-            reads, columns, shown = _reading(policies, asker, resource, owner, known())
+    any_privilege = AccessRequest(asker.principal, resource, ANY, owner)
+    if resource.levels[-1] == "table" and policies.decide(any_privilege, asker.now).allowed:
+        reads, columns, shown = _reading(policies, asker, resource, owner, known())
     names.update(shown.policies if shown and shown.allowed else ())
     found = Abilities(
         resource.levels[-1],

@@ -118,6 +118,22 @@ def test_a_page_loads_nothing_and_escapes_names(lake: Host) -> None:
     lake.run("access", "who-can", "read", "sales.orders", "--html", page, code=1)
 
 
+def test_a_page_is_private_from_its_first_moment(lake: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attack: another user opens the page before its mode is changed, and reads what is written later."""
+    monkeypatch.setattr(Path, "chmod", lambda *_: None)
+    page = lake.root / "early.html"
+    lake.run("access", "who-can", "read", "sales.orders", "--html", page)
+    assert page.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_page_is_written_through_no_link(lake: Host) -> None:
+    """Attack: a link in a shared directory, to a file that a user would then own."""
+    link, target = lake.root / "link.html", lake.root / "target.html"
+    link.symlink_to(target)
+    lake.run("access", "who-can", "read", "sales.orders", "--html", link, code=1)
+    assert not target.exists()
+
+
 def test_a_cell_of_csv_is_no_formula(lake: Host) -> None:
     lake.run("user", "assign", "=cmd()", "--group", "hr")
     draft = files(lake, reading("sales", users=["nobody"]))
