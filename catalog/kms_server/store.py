@@ -229,6 +229,16 @@ class EndpointKeyStore:
         connection.execute(insert(lw_door_key_version).values(values))
 
 
+def made_ms(connection: Connection, catalog: str) -> dict[UUID, int]:
+    """Return when the current version of each key was made, in milliseconds since 1970, by the keys' ids."""
+    versions = lw_door_key_version.c
+    query = select(versions.key_id, func.max(versions.created_ms)).join(
+        lw_door_key, lw_door_key.c.id == versions.key_id
+    )
+    rows = connection.execute(query.where(lw_door_key.c.catalog == catalog).group_by(versions.key_id))
+    return {UUID(key_id): at_ms for key_id, at_ms in rows}
+
+
 _COUNT: Final = (
     select(func.count())
     .select_from(lw_door_key_version)

@@ -3,7 +3,8 @@
 Rules:
 - A key ends if it is scheduled for destruction, at that time or, once it has passed, with the next clean-up.
 - A key in force should be rotated if it has used up half of its encryptions (`catalog.state.invocations`), or
-  if it is as old as the report asks. The catalog has no rotation period of its own.
+  if it is as old as the report asks. The catalog has no rotation period of its own. A key of the KMS endpoint
+  is as old as its current version.
 - Keys of tables, of dropped tables and of the KMS endpoint are compared. When master keys end, is known to
   their KMS alone.
 """
@@ -17,6 +18,7 @@ from typing import Any, Final
 
 from catalog.db.engine import read
 from catalog.key_management.key_list import ListedKey
+from catalog.kms_server.store import made_ms
 from catalog.reports.report import Chart, Report
 from catalog.service.services import Services
 from catalog.state.invocations import MOST, counted
@@ -40,6 +42,19 @@ class Period:
     now: datetime
     within: timedelta
     rotate_after: timedelta | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """How a key is used.
+
+    Attributes:
+        times: how many times it has encrypted.
+        since_ms: since when new data is encrypted with it, in milliseconds since 1970; None if none is.
+    """
+
+    times: int
+    since_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +82,7 @@ def expiring_report(services: Services, period: Period) -> Report:
     Raises:
         StateUnavailable: the database does not answer.
     """
-    found = [(key, due) for key, used in _keys(services) for due in _due(services, key, used, period)]
+    found = [(key, due) for key, use in _keys(services) for due in _due(services, key, use, period)]
     found.sort(key=lambda each: (each[1].at or period.now, each[0].stored.pek.ref.pek_id, each[1].reason))
     keys = [_document(key, due) for key, due in found]
     amounts: dict[str, int] = {}
@@ -103,19 +118,22 @@ def _compared(period: Period) -> str:
     )
 
 
-def _keys(services: Services) -> Iterator[tuple[ListedKey, int]]:
-    """Return all keys that are not destroyed, with the numbers of their encryptions."""
+def _keys(services: Services) -> Iterator[tuple[ListedKey, _Use]]:
+    """Return all keys that are not destroyed, with their use."""
+    with read(services.engine) as connection:
+        at_endpoint = made_ms(connection, services.catalog)
     after: PekRef | None = None
     while page := services.key_list.page(KeyFilter(), after, _PAGE):
         with read(services.engine) as connection:
             used = counted(connection, {each.stored.pek.id for each in page})
         for each in page:
             pek = each.stored.pek
-            yield each, used.get((pek.id, pek.version), 0)
+            since = each.stored.created_ms if each.in_force else at_endpoint.get(pek.id)
+            yield each, _Use(used.get((pek.id, pek.version), 0), since)
         after = page[-1].stored.pek.ref
 
 
-def _due(services: Services, key: ListedKey, used: int, period: Period) -> Iterator[_Due]:
+def _due(services: Services, key: ListedKey, use: _Use, period: Period) -> Iterator[_Due]:
     pek = key.stored.pek
     if pek.destroy_after_ms is not None:
         at = _time(pek.destroy_after_ms)
@@ -124,11 +142,12 @@ def _due(services: Services, key: ListedKey, used: int, period: Period) -> Itera
         elif at <= period.now + period.within:
             keep = f"lakewarden key enable {_table(key)} --key {pek.id} --version {pek.version}"
             yield _Due(at, "destruction", f"To keep it, run `{keep}` before then.")
-    in_use = key.in_force or key.stored.endpoint_key is not None
-    if in_use and services.invocations.needs_rotation(used):
-        yield _Due(None, "encryption limit", f"{_rotate(key)} It has encrypted {used:,} times.")
-    if key.in_force and period.rotate_after is not None:
-        at = _time(key.stored.created_ms) + period.rotate_after
+    if use.since_ms is None:
+        return
+    if services.invocations.needs_rotation(use.times):
+        yield _Due(None, "encryption limit", f"{_rotate(key)} It has encrypted {use.times:,} times.")
+    if period.rotate_after is not None:
+        at = _time(use.since_ms) + period.rotate_after
         if at <= period.now + period.within:
             yield _Due(at, "age", _rotate(key))
 

@@ -8,10 +8,11 @@ from typing import Any
 from sqlalchemy import insert
 
 from catalog.db.engine import write
-from catalog.db.schema import lw_key_invocations
+from catalog.db.schema import lw_door_key_version, lw_key_invocations
 from catalog.reports.expiring_keys import Period, expiring_report
 from catalog.state.invocations import MOST
-from tests.support.lake import ALICE, Lake
+from tests.support.kms_endpoint import endpoint_policies, make_key
+from tests.support.lake import ALICE, Lake, standard_policies
 from tests.support.table_keys import encrypted, pek, rotate
 
 Json = dict[str, Any]
@@ -64,6 +65,19 @@ def test_the_age_counts_for_keys_in_force_if_it_is_asked_for(lake: Lake) -> None
     assert due(lake, name, rotate_after=20 * DAYS) == [("age", 2)]
     assert due(lake, name, rotate_after=40 * DAYS) == []
     assert due(lake, name, rotate_after=40 * DAYS, now=datetime.now(UTC) + 50 * DAYS) == [("age", 2)]
+
+
+def test_the_age_counts_for_the_current_version_of_a_key_of_the_kms_endpoint(lake: Lake) -> None:
+    lake.set_policies([*standard_policies(), *endpoint_policies()])
+    make_key(lake, "aged", versions=2)
+    name, late = "KMS endpoint: aged", datetime.now(UTC) + 50 * DAYS
+    assert due(lake, name, now=late) == []
+    (found,) = keys_of(lake, name, now=late, rotate_after=40 * DAYS)
+    assert found["reason"] == "age" and "Roll the key" in found["what-to-do"]
+    row = {"sealed": b"", "author": ALICE, "created_ms": int(late.timestamp() * 1000), "version": 2}
+    with write(lake.services.engine) as connection:
+        connection.execute(insert(lw_door_key_version).values(row | {"key_id": found["id"]}))
+    assert due(lake, name, now=late, rotate_after=40 * DAYS) == []
 
 
 def test_keys_of_a_dropped_table_are_among_them(lake: Lake) -> None:
