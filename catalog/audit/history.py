@@ -75,6 +75,20 @@ class History:
         )
         return nlargest(limit, chain(found, archived), key=lambda each: each.position)
 
+    def count_since(self, since_ms: int, most: int) -> int:
+        """Count the records that a reading from a time on looks at, about: at least `most` if they are more.
+
+        Args:
+            since_ms: as `latest`.
+            most: how many records of the database are counted at most. Of the archive, the notes of segments
+                are read alone.
+
+        Raises:
+            as `latest`.
+        """
+        archived = sum(note.records for note in self._notes(since_ms) if note.latest_ms >= since_ms)
+        return archived + reading.count_since(self.engine, since_ms, most)
+
     def rows_up_to(self, numbers: Mapping[str, int], since_ms: int) -> Iterator[Row]:
         """Return records up to given numbers in their chains: of the archive, then of the database.
 

@@ -133,6 +133,18 @@ def test_records_of_the_archive_count_and_one_that_moves_meanwhile_counts_once(
     assert counted(history, "user", refused=False) == before
 
 
+def test_records_of_the_archive_count_for_the_bound_of_a_page(
+    engine: Engine, signer: Signer, tmp_path: Path
+) -> None:
+    """Attack: a page that is bounded by the records of the database reads an archive of any size."""
+    archive = archive_in(tmp_path / "archive")
+    recorded(engine, signer, range(0, 100)).close()
+    Archiver(engine, archive, signer, max_records=30).move(50, "w", 60)
+    history = History(engine, archive, lambda done, total: None)
+    assert reading.count_since(engine, 0, 1_000) < 100 <= history.count_since(0, 1_000)
+    assert history.count_since(1_000_000, 1_000) == 0
+
+
 def test_the_rest_of_the_largest_counts_is_counted_too(engine: Engine) -> None:
     history = log_of(engine, [replace(REFUSAL, resource=f"db.t{number}") for number in range(10)])
     document = counted(history, "table", top=3)

@@ -8,7 +8,6 @@ from typing import Annotated, Final, Literal
 from fastapi import APIRouter, Query, Request, Response
 
 from catalog.audit.history import History
-from catalog.audit.reading import count_since
 from catalog.base.times import to_ms
 from catalog.http.admin_access import require_service
 from catalog.http.auth import CallerOf, ServicesOf
@@ -41,13 +40,13 @@ def show_refusals(
     require_service(services, caller, "audit.read")
     until = services.now()
     since = until - timedelta(days=days)
-    if count_since(services.engine, to_ms(since), _MOST + 1) > _MOST:
+    history = History(services.engine, archive_of(services.settings, services.storage), _silent)
+    if history.count_since(to_ms(since), _MOST + 1) > _MOST:
         raise RequestInvalid(
             f"The last {days} days have more than {_MOST} audit records, more than a page counts.",
             rule="console-size",
             hint="Choose fewer days, or run `lakewarden audit report` on the catalog's host.",
         )
-    history = History(services.engine, archive_of(services.settings, services.storage), _silent)
     counting = Counting(since, until, (by,), True, _ROWS)
     report = audited_report(history, counting)
     return page(
