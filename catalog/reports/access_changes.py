@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -20,6 +20,7 @@ from catalog.state.views import every_view
 from policy.access import Change, People, Thing, differences
 from policy.access.difference import changed_policies, named_engines, named_keys
 from policy.privileges.requests import Resource
+from policy.ranger.parse import no_pause
 from policy.ranger.policy_set import PolicySet
 
 #: Resources between two reports of the progress.
@@ -34,6 +35,7 @@ def changes_report(
     now: datetime,
     title: str = "Changes of access",
     advance: Advance = silently,
+    pause: Callable[[], None] = no_pause,
 ) -> Report:
     """Report what `new` policies would grant and take away, for the users and resources of the catalog.
 
@@ -44,6 +46,7 @@ def changes_report(
         now: the time of the decisions, with a zone.
         title: the title of the report.
         advance: is told how many resources are compared.
+        pause: called often meanwhile; an error that it raises ends the comparison.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -53,7 +56,7 @@ def changes_report(
     things = list(_things(services, (old, new), [each.name for each in users.principals]))
     owners = frozenset(each.owner for each in things if each.owner is not None)
     people = People(users.principals, (old, new), owners)
-    found = differences(old, new, people, _counted(things, advance), now)
+    found = differences(old, new, people, _counted(things, advance), now, pause)
     document: dict[str, Any] = {
         "at": now.isoformat(),
         "changes": [_change(each) for each in found],

@@ -26,6 +26,7 @@ from policy.access.user_names import UserNames
 from policy.principal import Principal
 from policy.privileges.requests import ANY, AccessRequest, Resource
 from policy.ranger.model import Policy
+from policy.ranger.parse import no_pause
 from policy.ranger.policy_set import PolicySet
 
 ROWS: Final = "rows"
@@ -80,7 +81,12 @@ _Kind: TypeAlias = tuple[str | None, str, str, tuple[str, ...]]
 
 
 def differences(
-    old: PolicySet, new: PolicySet, people: People, things: Iterable[Thing], now: datetime
+    old: PolicySet,
+    new: PolicySet,
+    people: People,
+    things: Iterable[Thing],
+    now: datetime,
+    pause: Callable[[], None] = no_pause,
 ) -> list[Change]:
     """What `new` would grant or take away.
 
@@ -90,8 +96,9 @@ def differences(
         people: the users, made of both sets in this order and of the owners of all things.
         things: what to compare. Most of the work for one is done before the next one is taken.
         now: the time, with a zone.
+        pause: called often meanwhile; an error that it raises ends the comparison.
     """
-    comparison = _Comparison(old, new, people, now)
+    comparison = _Comparison(old, new, people, now, pause)
     found: dict[_Kind, dict[Users, list[Resource]]] = {}
     for thing in things:
         for resource, changes in comparison.changes(thing):
@@ -149,10 +156,12 @@ def _effect(access: str | None, before: str, after: str, timed: tuple[str, ...])
 class _Comparison:
     """Compares what two sets of policies answer."""
 
-    def __init__(self, old: PolicySet, new: PolicySet, people: People, now: datetime) -> None:
-        self._people, self._now = people, now
+    def __init__(
+        self, old: PolicySet, new: PolicySet, people: People, now: datetime, pause: Callable[[], None]
+    ) -> None:
+        self._people, self._now, self._pause = people, now, pause
         names, numbers = UserNames([each.name for each in people.users]), Numbers()
-        self._sides = tuple(Statements(each, people, names, now, numbers) for each in (old, new))
+        self._sides = tuple(Statements(each, people, names, now, numbers, pause) for each in (old, new))
         users, tags, self._zones_differ = (
             before != after for before, after in zip(old.surroundings, new.surroundings, strict=True)
         )
@@ -214,6 +223,7 @@ class _Comparison:
         found: dict[_Kind, Users] = {}
         concerned = self._people.everybody if self._zones_differ else _concerned(*said)
         for some in alike(concerned, said):
+            self._pause()
             old, new = some.said
             if old[1] == new[1] and not self._zones_differ:
                 continue

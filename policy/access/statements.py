@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, TypeAlias
@@ -31,6 +31,7 @@ from policy.ranger.evaluate import doubt_about
 from policy.ranger.index import has_macro
 from policy.ranger.matching import Match, Target
 from policy.ranger.model import AssignedTag, Item, Policy, PolicyType
+from policy.ranger.parse import no_pause
 from policy.ranger.patterns import Wild
 from policy.ranger.policy_set import PolicySet
 
@@ -158,11 +159,19 @@ class Statements:
         names: their names.
         now: the time, with a zone.
         numbers: numbers of what is said; the same for all sets that are compared.
+        pause: called before each policy that can be about a resource; an error that it raises ends the work.
     """
 
     def __init__(
-        self, policies: PolicySet, people: People, names: UserNames, now: datetime, numbers: Numbers
+        self,
+        policies: PolicySet,
+        people: People,
+        names: UserNames,
+        now: datetime,
+        numbers: Numbers,
+        pause: Callable[[], None] = no_pause,
     ) -> None:
+        self._pause = pause
         self.policies = policies
         self.named = people.with_roles(policies)
         self._people, self._names, self._now, self._numbers = people, names, now, numbers
@@ -186,6 +195,7 @@ class Statements:
         return tuple(each for each in found if each is not None)
 
     def _statement(self, policy: Policy, asked: _Question) -> Statement | None:
+        self._pause()
         identity = (id(policy.origin or policy), policy.tag, policy.limit)
         facts = self._facts.get(identity)
         if facts is None:

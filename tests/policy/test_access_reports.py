@@ -6,6 +6,7 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -238,6 +239,25 @@ def test_columns_are_read_only_of_tables_whose_policies_differ() -> None:
     old, new = parsed([policy("p", "hr")], World({}, [])), parsed([policy("p", "hr"), narrow], World({}, []))
     things = [Thing(Resource.table("sales", "t"), None, never), Thing(Resource.table("sales", "other"))]
     assert differences(old, new, People(USERS_OF_SALES, (old, new)), things, NOW) == []
+
+
+def test_a_comparison_can_be_ended_while_it_is_at_one_resource() -> None:
+    """Attack: many policies whose patterns with `{USER}` take seconds for one table."""
+    patterns = [policy(f"p{number}", "hr") for number in range(20)]
+    for each in patterns:
+        each["resources"]["table"]["values"] = ["*{USER}*{USER}*"]
+    old, new = parsed([], World({}, [])), parsed(patterns, World({}, []))
+    done: list[int] = []
+
+    def pause() -> None:
+        done.append(1)
+        if len(done) == 10:
+            raise TimeoutError
+
+    with pytest.raises(TimeoutError):
+        differences(
+            old, new, People(USERS_OF_SALES, (old, new)), [Thing(Resource.table("sales", "t"))], NOW, pause
+        )
 
 
 def reads_that_differ(old: PolicySet, new: PolicySet) -> dict[tuple[str, str], tuple[str, ...]]:

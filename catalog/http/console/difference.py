@@ -93,9 +93,7 @@ def _compared(in_force: InForce, services: Services, proposal: Proposal) -> Repo
     stored, pause = in_force.stored, _ending_after(_LONGEST_S)
     proposed = {**stored.contents(*OF_POLICIES), proposal.replaces or _PROPOSED: proposal.document.encode()}
     after = PolicySet.parse(proposed, in_force.policies, pause, stored.kinds())
-    return changes_report(
-        services, in_force.policies, after, services.now(), advance=lambda _done, _total: pause()
-    )
+    return changes_report(services, in_force.policies, after, services.now(), pause=pause)
 
 
 def _titles(stored: StoredSet) -> list[str]:
