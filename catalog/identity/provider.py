@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -25,9 +25,6 @@ from catalog.settings.console import ConsoleClient
 from catalog.settings.identity import IssuerSettings, provider_url
 from policy import strict_json
 from policy.errors import InvalidInput, PropertyInvalid
-
-if TYPE_CHECKING:
-    from catalog.identity.key_sets import KeySet
 
 _SHORTEST_S: Final = 0.001
 _DISCOVERY: Final = "/.well-known/openid-configuration"
@@ -73,9 +70,6 @@ class Provider:
         Raises:
             ProviderFailed: no answer in time, or another one than a document.
         """
-        # Here, since every service imports this module, with the extra `oidc` or without it.
-        from catalog.identity.key_sets import KeySet, KeySetInvalid
-
         until = self._until()
         return self._get(self._issuer.jwks_uri or self._discovered(until, _KEYS), until)
 

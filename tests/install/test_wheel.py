@@ -179,6 +179,7 @@ def test_the_client_appends_and_reads(client: Environment, tmp_path: Path) -> No
     assert _output(done).splitlines() == ["[{'item': 'jam'}]", "NotAuthenticated"]
 
 
+@pytest.mark.nightly
 def test_the_service_has_all_that_its_modules_import(service: Environment, tmp_path: Path) -> None:
     _output(service.run("-c", IMPORT_SCRIPT, "policy", "catalog", cwd=tmp_path))
 
