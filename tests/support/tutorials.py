@@ -112,16 +112,25 @@ def _run(steps: Sequence[str], directory: Path, environment: Environment, port: 
             # Its group has the services that the page starts, too.
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
-    text = re.sub(r" *[\r\n]", "\n", log.read_text("utf-8"))
+    text = re.sub(r" *[\r\n]", "\n", _spaced(log.read_text("utf-8")))
     printed = text.split(f"{_DONE}\n")
     return printed[:-1] if not shell.returncode else printed
 
 
 def _pattern(prints: str) -> str:
     def line(text: str) -> str:
-        return "(?:.*\n)*?" if text == "…" else ".*".join(map(re.escape, text.rstrip().split("…"))) + "\n"
+        return (
+            "(?:.*\n)*?"
+            if text == "…"
+            else ".*".join(map(re.escape, _spaced(text).rstrip().split("…"))) + "\n"
+        )
 
     return "(?m)^" + "".join(map(line, prints.splitlines()))
+
+
+def _spaced(text: str) -> str:
+    """The text with one space in place of several: the width of a table's columns depends on its values."""
+    return re.sub(" +", " ", text)
 
 
 def _free_port() -> int:
