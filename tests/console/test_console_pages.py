@@ -137,6 +137,15 @@ def test_an_explanation_is_that_of_policy_check(served: Service, table: str) -> 
         assert answer in shown and why.lower() in shown.lower()
 
 
+def test_a_table_is_not_looked_up_for_what_is_of_none(served: Service) -> None:
+    for resource in ("service:lakewarden", "key:pii", "database:db"):
+        asked = {"user": ALICE, "resource": resource, "access": "select"}
+        assert browser(served).get("/console/explain", **asked, live="true").status_code == 400
+        assert (
+            "clear the box" in text_of(browser(served).get("/console/explain", **asked, live="true")).lower()
+        )
+
+
 def test_facts_of_a_table_are_explained_to_users_who_can_load_it(served: Service, table: str) -> None:
     asked = {"user": CAROL, "resource": f"table:db.{table}", "live": "true"}
     assert browser(served).get("/console/explain", **asked).status_code == 200

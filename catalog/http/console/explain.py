@@ -16,6 +16,7 @@ from catalog.http.console.routes import ConsoleRoute
 from catalog.reports.table_facts import facts_of
 from catalog.service.explanations import Question, explained, remarks
 from catalog.service.services import Services
+from policy.errors import RequestInvalid
 from policy.principal import Principal
 from policy.privileges.requests import AccessRequest, Resource, Through
 from policy.resource_names import resource_named
@@ -87,6 +88,10 @@ def _why_refused(services: Services, name: str) -> str | None:
 def _facts(services: Services, caller: Caller, resource: Resource) -> TableFacts:
     """Return what the catalog knows of the table of a resource, for callers who can load it."""
     if resource.levels[:2] != _OF_TABLES:
-        return TableFacts(None)
+        raise RequestInvalid(
+            f"{resource} is not of a table, so that there is no table to look up.",
+            rule="request",
+            hint="Clear the box `Look the table up`.",
+        )
     name = table_name(resource.values[0].split("."), resource.values[1])
     return facts_of(services.access.load(caller, name))

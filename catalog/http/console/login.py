@@ -1,7 +1,8 @@
 """Logs users in to the console with a token, and out.
 
 - A token is sent once, in the body of a form, and is neither in an address nor in a page nor in the log.
-- A login begins a new session, and ends the one that the browser had.
+- A login begins a new session, and ends the one that the browser sent. With a request that comes back from a
+  provider, it sends none.
 - After a login, the browser is sent to the first page, wherever it was before: no parameter says where to, so
   that none can send a user to another site.
 """
