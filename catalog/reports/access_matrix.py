@@ -11,7 +11,7 @@ from catalog.db.engine import read
 from catalog.reports.many_tables import Advance, of_each, silently
 from catalog.reports.report import Chart, Report
 from catalog.reports.table_facts import facts_of
-from catalog.reports.users import refusal_note
+from catalog.reports.users import refusal_note, through_note
 from catalog.service.services import Services
 from catalog.state.master_keys import all_assigned
 from catalog.state.table_state import TableRecord, bound_tables
@@ -22,7 +22,7 @@ from policy.errors import LakewardenError, StateUnavailable
 from policy.known_table import KnownTable
 from policy.principal import Principal
 from policy.privileges.operations import On, required
-from policy.privileges.requests import ACCESS_TYPES, Resource
+from policy.privileges.requests import ACCESS_TYPES, Resource, Through
 from policy.ranger.policy_set import PolicySet
 
 #: The access types that have a column: those of namespaces and tables.
@@ -302,6 +302,7 @@ def _amounts(groups: Sequence[AbilityGroup]) -> Mapping[str, int]:
 
 def _notes(subject: Subject, document: Mapping[str, Any], *, show_all: bool) -> Iterator[str]:
     yield from subject.notes
+    yield through_note(Through(document["through"]))
     for kind, name in (("groups", "Groups"), ("roles", "Roles")):
         if document[kind]:
             yield f"{name}: {', '.join(document[kind])}."

@@ -113,8 +113,8 @@ def _compared(period: Period) -> str:
     )
     return (
         f"Compared: times of scheduled destruction up to {_moment(period.now + period.within)}, and the "
-        f"encryptions of each key with half of the limit, {MOST // 2:,}. {ages} When master keys end, is "
-        "known to their KMS alone."
+        f"encryptions of each key with half of the limit, {MOST // 2:,}. {ages} Only its KMS "
+        "knows when a master key expires."
     )
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from catalog.authorization.principals import Principals
 from policy.principal import Principal
+from policy.privileges.requests import Through
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,11 @@ def known_users(principals: Principals) -> KnownUsers:
 def groups_note(groups: Sequence[str]) -> str:
     """Return the sentence on groups of which the catalog knows no user."""
     return f"Policies also name groups without known users: {', '.join(groups)}."
+
+
+def through_note(through: Through) -> str:
+    """Return the sentence on the kind of client that reads were decided for."""
+    return f"Reads are decided for --through {through.value}. Other clients can get other answers."
 
 
 def refusal_note(name: str, why: str) -> str:

@@ -15,7 +15,7 @@ from catalog.base.identifiers import TableName, table_name
 from catalog.db.engine import read
 from catalog.reports.report import Chart, Report
 from catalog.reports.table_facts import find_facts
-from catalog.reports.users import groups_note, known_users, refusal_note
+from catalog.reports.users import groups_note, known_users, refusal_note, through_note
 from catalog.service.services import Services
 from catalog.state import views
 from policy.access import Access, People, Question, who_can
@@ -199,11 +199,13 @@ def _report(
     for each_label, count, *_ in rows:
         amounts[each_label] = amounts.get(each_label, 0) + count
     charts = [Chart("Users by access", amounts)]
-    return Report(f"Who can {question.access} {what}", _COLUMNS, rows, document, charts, _notes(document))
+    title = f"Who can {question.access} {what}"
+    return Report(title, _COLUMNS, rows, document, charts, _notes(question, document))
 
 
-def _notes(document: dict[str, Any]) -> list[str]:
-    notes = [refusal_note(name, why) for name, why in document["refused-now"].items()]
+def _notes(question: Question, document: dict[str, Any]) -> list[str]:
+    notes = [through_note(question.through)] if question.access == READ else []
+    notes += [refusal_note(name, why) for name, why in document["refused-now"].items()]
     if document["groups-without-known-users"]:
         notes.append(groups_note(document["groups-without-known-users"]))
     notes += [

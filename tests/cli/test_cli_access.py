@@ -54,6 +54,7 @@ def test_who_can_says_whom_the_service_refuses_now(lake: Host) -> None:
     lake.run("user", "disable", "bob")
     shown = lake.run("access", "who-can", "read", "sales.orders")
     assert "The service refuses bob now (disabled" in shown.stderr
+    assert "Reads are decided for --through engine." in shown.stderr
 
 
 @pytest.mark.nightly
