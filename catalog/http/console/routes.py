@@ -3,8 +3,8 @@
 - The caller is the user of the token that the session's cookie stands for, found by the function that the API
   uses. So expiry, revocation, disabled users, scopes and logouts at a provider hold with the next request.
 - Each POST needs `Origin` with the console's own address, that of login too. A browser sends it with every
-  form, and a page of another site cannot change it. So no other site can log a user in or out, or send a
-  form.
+  form, and a page of another site cannot change it. So no other site can log a user out, log them in
+  with another token, or send a form. A link can begin a login at a provider, as the user themselves.
 - Everything else is as for the API: the first authorization, bounds of bodies, threads, the audit log.
 
 Source: WHATWG Fetch Standard, section 3.2 (`Origin`); OWASP Cross-Site Request Forgery Prevention.
