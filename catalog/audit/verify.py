@@ -73,7 +73,8 @@ def examine(
             verified.
         evidence: lines of copies elsewhere.
         archive: where old records are; None if none is configured, which is a problem if the log has one.
-        tell: is told how many records, and segments of the archive, are verified.
+        tell: is told how many checkpoints, records, and segments of the archive are verified; it can raise
+            an error to end the verification.
 
     Raises:
         StateUnavailable: the database does not answer.
@@ -81,7 +82,7 @@ def examine(
     """
     verdict = Verdict()
     chains = _ends(engine)
-    pruned = _examine_checkpoints(engine, verdict, public_keys, chains)
+    pruned = _examine_checkpoints(engine, verdict, public_keys, chains, tell)
     moved = Moved()
     _examine_evidence(engine, verdict, public_keys, evidence, chains, pruned, moved)
     _examine_chains(engine, verdict, chains, pruned, tell)
@@ -114,12 +115,16 @@ def parse_evidence(line: str) -> Evidence | None:
 
 
 def _examine_checkpoints(
-    engine: Engine, verdict: Verdict, public_keys: frozenset[str], chains: Mapping[str, Head]
+    engine: Engine,
+    verdict: Verdict,
+    public_keys: frozenset[str],
+    chains: Mapping[str, Head],
+    tell: Tell = silent,
 ) -> Pruned:
     pruned = Pruned()
     named: list[Known] = []
     number, previous, signed = 0, GENESIS, True
-    for row in _checkpoints(engine):
+    for row in counted(_checkpoints(engine), tell, "Verifying checkpoints"):
         found, content = int(str(row["number"])), _content(row)
         first = verdict.checkpoints == 0
         verdict.checkpoints += 1

@@ -12,6 +12,8 @@ from fastapi import APIRouter, Query, Security
 
 from catalog.audit import reading as audit_reading
 from catalog.audit import verify as audit_verify
+from catalog.authorization.authorizer import Caller
+from catalog.base.progress import Tell, silent
 from catalog.http import admin_models as models
 from catalog.http.admin_access import require_service
 from catalog.http.auth import USER_SCHEME, CallerOf, ServicesOf
@@ -85,11 +87,16 @@ def read_audit(
 @router.get("/audit/verify")
 def verify_audit(caller: CallerOf, services: ServicesOf) -> models.AuditVerdict:
     """Verify every chain and checkpoint of the audit log, and its archive."""
+    return audit_verdict(caller, services)
+
+
+def audit_verdict(caller: Caller, services: Services, tell: Tell = silent) -> models.AuditVerdict:
+    """Verify the audit log as `verify_audit`; `tell` is that of `catalog.audit.verify.examine`."""
     require_service(services, caller, "audit.verify")
     signer = services.audit_signer
     keys = frozenset() if signer is None else frozenset({signer.public_key})
     archive = archive_of(services.settings, services.storage)
-    found = audit_verify.examine(services.engine, public_keys=keys, archive=archive)
+    found = audit_verify.examine(services.engine, public_keys=keys, archive=archive, tell=tell)
     return models.AuditVerdict.of(found)
 
 

@@ -11,7 +11,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -24,9 +24,11 @@ from catalog.service.services import Services
 from catalog.state.invocations import MOST, counted
 from catalog.state.stored_keys import KeyFilter
 from policy.encryption.epochs import PekRef
+from policy.ranger.parse import no_pause
 
 _COLUMNS: Final = ("due", "reason", "belongs to", "key", "version", "master key", "state", "what to do")
 _PAGE: Final = 1_000
+_UNITS: Final = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,17 +74,18 @@ class _Due:
     remedy: str
 
 
-def expiring_report(services: Services, period: Period) -> Report:
+def expiring_report(services: Services, period: Period, pause: Callable[[], None] = no_pause) -> Report:
     """Report the keys that are due, the first ones first.
 
     Args:
         services: the open catalog.
         period: what is compared.
+        pause: called for each page of keys; can raise to end the report.
 
     Raises:
         StateUnavailable: the database does not answer.
     """
-    found = [(key, due) for key, use in _keys(services) for due in _due(services, key, use, period)]
+    found = [(key, due) for key, use in _keys(services, pause) for due in _due(services, key, use, period)]
     found.sort(key=lambda each: (each[1].at or period.now, each[0].stored.pek.ref.pek_id, each[1].reason))
     keys = [_document(key, due) for key, due in found]
     amounts: dict[str, int] = {}
@@ -109,7 +112,7 @@ def _compared(period: Period) -> str:
     ages = (
         "Ages are not compared: give an age with --older-than."
         if period.rotate_after is None
-        else f"Ages of keys in force are compared with {period.rotate_after}."
+        else f"Ages of keys in force are compared with {_length(period.rotate_after)}."
     )
     return (
         f"Compared: times of scheduled destruction up to {_moment(period.now + period.within)}, and the "
@@ -118,12 +121,19 @@ def _compared(period: Period) -> str:
     )
 
 
-def _keys(services: Services) -> Iterator[tuple[ListedKey, _Use]]:
+def _length(given: timedelta) -> str:
+    """Return a duration as `--older-than` takes it: 365d, 90s."""
+    seconds = int(given.total_seconds())
+    return next(f"{seconds // each}{unit}" for unit, each in _UNITS if seconds % each == 0)
+
+
+def _keys(services: Services, pause: Callable[[], None]) -> Iterator[tuple[ListedKey, _Use]]:
     """Return all keys that are not destroyed, with their use."""
     with read(services.engine) as connection:
         at_endpoint = made_ms(connection, services.catalog)
     after: PekRef | None = None
     while page := services.key_list.page(KeyFilter(), after, _PAGE):
+        pause()
         with read(services.engine) as connection:
             used = counted(connection, {each.stored.pek.id for each in page})
         for each in page:

@@ -10,7 +10,8 @@ from uuid import uuid4
 import httpx
 import pytest
 
-from catalog.http.console import difference, refusals
+from catalog.http.console import audit, bounded_work, difference, keys, refusals
+from catalog.http.console.bounded_work import BoundedWork
 from catalog.http.console.navigation import ENTRIES
 from catalog.policy_store.documents import DocumentId, Edit, Kind, title_of
 from tests.support.console import browser, text_of
@@ -286,18 +287,49 @@ def test_a_comparison_needs_the_permission_its_own_page_and_a_bounded_document(s
     assert browser(served).post("/console/difference", **large).status_code == 413
 
 
+def test_a_document_that_is_refused_is_in_the_form_again_unchanged(served: Service) -> None:
+    """Backslashes too: a document that is sent again must be the same."""
+    document = r'{"policies": [{"name": "a\\b\u0041 </textarea><script>"'
+    for fields in ({"document": document, "replaces": ""}, {"document": document, "replaces": "none"}):
+        answer = browser(served).post("/console/difference", **fields)
+        assert answer.status_code == 400 and 'role="alert"' in answer.text and "<script" not in answer.text
+        found = re.search(r"<textarea[^>]*>\n(.*?)</textarea>", answer.text, re.DOTALL)
+        assert found is not None and html.unescape(found[1]) == document
+
+
 def test_a_comparison_that_takes_too_long_is_ended_and_the_next_can_begin(
     served: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fields = {"document": json.dumps(PROPOSED), "replaces": ""}
     with monkeypatch.context() as patched:
-        patched.setattr(difference, "_LONGEST_S", -1.0)
+        patched.setattr(bounded_work, "LONGEST_S", -1.0)
         answer = browser(served).post("/console/difference", **fields)
         assert answer.status_code == 400 and "console-size" in answer.text
+        assert html.escape(BOB) in answer.text
     assert browser(served).post("/console/difference", **fields).status_code == 200
 
 
 def test_one_comparison_runs_at_a_time(served: Service) -> None:
-    with difference._alone:
+    with difference._work.alone:
         answer = browser(served).post("/console/difference", document="{}", replaces="")
     assert answer.status_code == 503 and "console-busy" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("path", "command", "work"),
+    [
+        ("/console/audit/verify", "lakewarden audit verify", audit._work),
+        ("/console/keys", "lakewarden key list --expiring", keys._work),
+    ],
+)
+def test_verification_and_the_report_of_keys_are_bounded(
+    served: Service, table: str, monkeypatch: pytest.MonkeyPatch, path: str, command: str, work: BoundedWork
+) -> None:
+    opened = browser(served)
+    with monkeypatch.context() as patched:
+        patched.setattr(bounded_work, "LONGEST_S", -1.0)
+        answer = opened.get(path)
+        assert answer.status_code == 400 and "console-size" in answer.text and command in answer.text
+    with work.alone:
+        assert opened.get(path).status_code == 503
+    assert opened.get(path).status_code == 200

@@ -10,6 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from catalog.base.times import to_ms
 from catalog.http import admin_service
 from catalog.http.auth import CallerOf, ServicesOf
+from catalog.http.console.bounded_work import BoundedWork
 from catalog.http.console.rendering import page
 from catalog.http.console.routes import ConsoleRoute
 from policy.errors import RequestInvalid
@@ -18,6 +19,7 @@ _PAGE: Final = 50
 _LONGEST: Final = 2_000
 
 router = APIRouter(route_class=ConsoleRoute, include_in_schema=False)
+_work: Final = BoundedWork("Verification of the audit log", "lakewarden audit verify")
 
 _Text = Annotated[str, Query(max_length=_LONGEST)]
 
@@ -51,7 +53,9 @@ def show_records(
 @router.get("/console/audit/verify")
 def verify_log(request: Request, caller: CallerOf, services: ServicesOf) -> Response:
     """Verify the whole log, and show what was verified."""
-    return page(request, "audit_verify", verdict=admin_service.verify_audit(caller, services))
+    with _work.begun() as pause:
+        verdict = admin_service.audit_verdict(caller, services, lambda _what, _done, _total: pause())
+    return page(request, "audit_verify", verdict=verdict)
 
 
 def time_in(text: str) -> int | None:

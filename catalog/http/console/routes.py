@@ -49,9 +49,14 @@ def error_page(request: Request, error: LakewardenError) -> Response:
     note_refusal(request, error)
     if isinstance(error, NotAuthenticated):
         return login_page(request, error)
-    shape = shape_of(type(error))
-    status = 500 if shape is None else shape.status
+    status = status_of(error)
     return page(request, "error", status, error=error, code=status)
+
+
+def status_of(error: LakewardenError) -> int:
+    """Return the HTTP status of one of our errors, as the API answers it."""
+    shape = shape_of(type(error))
+    return 500 if shape is None else shape.status
 
 
 def session_error_page(request: Request, error: LakewardenError) -> Response:
