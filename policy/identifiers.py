@@ -68,10 +68,17 @@ def table_name(namespace: Iterable[str], name: str) -> TableName:
     """Check the name of a table.
 
     Raises:
-        RequestInvalid: the namespace or the name is not a name.
+        RequestInvalid: the namespace is missing, or it or the name is not a name.
     """
     _check_name("table name", name)
-    return TableName(namespace_of(namespace), name)
+    levels = tuple(namespace)
+    if not levels:
+        raise RequestInvalid(
+            f"The table name {name!r} has no namespace.",
+            rule="identifier",
+            hint="Write NAMESPACE.TABLE, such as sales.orders.",
+        )
+    return TableName(namespace_of(levels), name)
 
 
 def slug(text: str) -> str:

@@ -261,7 +261,11 @@ def _validation(error: RequestValidationError) -> RequestInvalid:
 
 def _http(status: int) -> RequestInvalid:
     if status == 404:
-        return NoSuchEndpoint("No operation has this path.", rule="endpoint", hint="See /openapi.json.")
+        return NoSuchEndpoint(
+            "No operation has this path.",
+            rule="endpoint",
+            hint="Give clients the service's address without a path. /openapi.json lists the operations.",
+        )
     if status == 405:
         return MethodRefused("The path has no such method.", rule="method", hint="See /openapi.json.")
     return RequestInvalid("The request cannot be understood.", rule="request")

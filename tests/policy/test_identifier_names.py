@@ -63,7 +63,8 @@ def test_a_space_around_a_name_is_refused(name: str) -> None:
 
 
 def test_a_table_needs_a_namespace() -> None:
-    assert told(table="t") == "The namespace has 0 levels. It must have 1 to 8."
+    hint = "Write NAMESPACE.TABLE, such as sales.orders."
+    assert told(table="t") == f"The table name 't' has no namespace. {hint}"
 
 
 def test_a_directory_is_called_after_what_is_plain_in_a_name() -> None:
