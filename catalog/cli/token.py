@@ -192,7 +192,15 @@ def revoke(
     elif user is not None:
         body = {"principal": user}
         answer = remote.ask("POST", ("tokens", "revoke"), body) if remote else _revoke_all(ctx, user, as_user)
-        output.note(f"Revoked {answer['revoked']} tokens of {user}.")
+        output.note(_revoked(answer["revoked"], user))
+
+
+def _revoked(count: int, user: str) -> str:
+    if not count:
+        return (
+            f"No token was revoked: {user} has none. Names are case-sensitive; see `lakewarden token list`."
+        )
+    return f"Revoked {count} {'token' if count == 1 else 'tokens'} of {user}."
 
 
 def _issue(
