@@ -112,25 +112,22 @@ def _run(steps: Sequence[str], directory: Path, environment: Environment, port: 
             # Its group has the services that the page starts, too.
             with suppress(ProcessLookupError):
                 os.killpg(shell.pid, signal.SIGKILL)
-    text = re.sub(r" *[\r\n]", "\n", _spaced(log.read_text("utf-8")))
+    text = _plain(log.read_text("utf-8"))
     printed = text.split(f"{_DONE}\n")
     return printed[:-1] if not shell.returncode else printed
 
 
 def _pattern(prints: str) -> str:
     def line(text: str) -> str:
-        return (
-            "(?:.*\n)*?"
-            if text == "…"
-            else ".*".join(map(re.escape, _spaced(text).rstrip().split("…"))) + "\n"
-        )
+        return "(?:.*\n)*?" if text == "…" else ".*".join(map(re.escape, text.split("…"))) + "\n"
 
-    return "(?m)^" + "".join(map(line, prints.splitlines()))
+    return "(?m)^" + "".join(map(line, _plain(prints).splitlines()))
 
 
-def _spaced(text: str) -> str:
-    """The text with one space in place of several: the width of a table's columns depends on its values."""
-    return re.sub(" +", " ", text)
+def _plain(text: str) -> str:
+    """The text without what depends on the machine: Spark's progress, and the width of a table's columns."""
+    lines = (re.sub(" +", " ", line).rstrip() for line in re.split(r"[\r\n]", text))
+    return "".join(f"{line}\n" for line in lines if line and not line.startswith("[Stage "))
 
 
 def _free_port() -> int:
