@@ -19,7 +19,7 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 
 from catalog.db.engine import read, write
 from catalog.db.schema import lw_scan_plan
@@ -390,7 +390,9 @@ def test_parts_of_an_expired_snapshot_or_plan_do_not_exist(served: Service) -> N
 
 
 def test_a_user_keeps_a_bounded_number_of_plans(served: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scan_plans, "MAX_PLANS", _kept(served) + 1)
+    with write(served.lake.services.engine) as connection:
+        connection.execute(delete(lw_scan_plan))
+    monkeypatch.setattr(scan_plans, "MAX_PLANS", 1)
     plan = _plan(served, "large").json()
     refused(_plan(served, "large"), 503, "StateUnavailable", "scan-plans")
     with served.client() as client:

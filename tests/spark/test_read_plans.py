@@ -43,16 +43,17 @@ def tables(spark_lake: SparkLake) -> dict[str, str]:
 def test_requests_of_a_query_name_it_in_the_log(
     spark_lake: SparkLake, tables: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.INFO, logger="lakewarden.http"):
-        assert len(spark_lake.rows(SELECT.format(tables["plain"]))) == 20
-    requests = [vars(each).get(FIELDS, {}) for each in caplog.records]
-    plans = [each for each in requests if str(each.get("route")).endswith("/plan")]
-    # Spark also plans outside of an execution, which has no number then.
-    queries = [str(each["query"]) for each in plans if "query" in each]
-    assert queries
-    for query in queries:
-        application, _, number = query.partition("/")
-        assert application == spark_lake.spark.sparkContext.applicationId and number.isdigit()
+    numbers = []
+    for _ in range(3):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, logger="lakewarden.http"):
+            assert len(spark_lake.rows(SELECT.format(tables["plain"]))) == 20
+        requests = [vars(each).get(FIELDS, {}) for each in caplog.records]
+        (plan,) = [each for each in requests if str(each.get("route")).endswith("/plan")]
+        application, _, number = str(plan["query"]).partition("/")
+        assert application == spark_lake.spark.sparkContext.applicationId
+        numbers.append(int(number))
+    assert numbers == sorted(set(numbers)), "a thread that asks for plans serves one query after the other"
 
 
 @pytest.fixture

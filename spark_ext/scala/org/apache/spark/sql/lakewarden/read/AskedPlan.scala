@@ -3,6 +3,7 @@ package org.apache.spark.sql.lakewarden.read
 import java.util.concurrent.{CompletableFuture, ExecutionException, TimeUnit}
 
 import org.apache.spark.sql.classic.SparkSession
+import org.apache.spark.sql.execution.SQLExecution
 import org.apache.spark.util.ThreadUtils
 
 /** A plan that the catalog is being asked for, as the user of a session, while Spark goes on with its own work.
@@ -15,8 +16,9 @@ private[read] final class AskedPlan(session: SparkSession)(ask: => Plan) {
   /** When it was asked for, by `System.nanoTime`. */
   val at: Long = System.nanoTime
 
-  private val answer =
-    CompletableFuture.supplyAsync[Plan](() => session.withActive(ask), AskedPlan.Threads)
+  // A thread serves many queries: it takes the session and the number of this one.
+  private val answer: CompletableFuture[Plan] =
+    SQLExecution.withThreadLocalCaptured(session, AskedPlan.Threads)(ask)
 
   /** The plan, or what refused it. */
   def get: Plan = unwrapped(answer.get)
