@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
@@ -125,9 +126,9 @@ def _change(change: Change) -> Mapping[str, Any]:
 
 def _report(title: str, found: Sequence[Change], document: Mapping[str, Any]) -> Report:
     rows = [tuple(each.values()) for each in document["changes"]]
-    amounts: dict[str, int] = {}
+    amounts = Counter[str]()
     for each in found:
-        amounts[each.effect] = amounts.get(each.effect, 0) + len(each.users) * len(each.resources)
+        amounts[each.effect] += len(each.users) * len(each.resources)
     notes = [] if found else ["No decision differs for the users, tables and columns of the catalog."]
     if document["groups-without-known-users"]:
         notes.append(groups_note(document["groups-without-known-users"]))

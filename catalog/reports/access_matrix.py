@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -293,10 +294,10 @@ def _order(group: AbilityGroup) -> tuple[Any, ...]:
 
 
 def _amounts(groups: Sequence[AbilityGroup]) -> Mapping[str, int]:
-    amounts: dict[str, int] = {}
+    amounts = Counter[str]()
     for each in groups:
         if (what := _reads(each.abilities)) is not None:
-            amounts[what] = amounts.get(what, 0) + len(each.resources)
+            amounts[what] += len(each.resources)
     return amounts
 
 

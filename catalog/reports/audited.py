@@ -9,15 +9,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from catalog.audit.history import History
 from catalog.audit.reading import ends
-from catalog.audit.records import AuditRecord, Row, from_columns
+from catalog.audit.records import AuditRecord, Row, from_columns, is_refusal
 from catalog.audit.tallies import counted_together, one_of_several
+from catalog.base.times import from_ms, to_ms
 from catalog.reports.report import Chart, Report
 
 SEVERAL: Final = "(several)"
@@ -83,7 +85,7 @@ class _Counts:
     """All counts of a report."""
 
     by_fields: dict[tuple[str, ...], _Count] = field(default_factory=dict)
-    by_bar: dict[int, int] = field(default_factory=dict)
+    by_bar: Counter[int] = field(default_factory=Counter)
 
 
 def audited_report(history: History, counting: Counting) -> Report:
@@ -98,20 +100,19 @@ def audited_report(history: History, counting: Counting) -> Report:
         MetadataTampered: the archive was changed.
         StateUnavailable, StorageUnavailable: database or storage do not answer.
     """
-    counts, bar_ms = _Counts(), _bar_ms(counting)
+    counts, bar_ms = _Counts(), _barto_ms(counting)
     for record in _records(history, counting):
         key = tuple(FIELDS[name](record) for name in counting.by)
         counts.by_fields.setdefault(key, _Count()).add(record)
-        bar = record.at_ms // bar_ms
-        counts.by_bar[bar] = counts.by_bar.get(bar, 0) + record.decisions
+        counts.by_bar[record.at_ms // bar_ms] += record.decisions
     return _report(counts, counting)
 
 
 def _records(history: History, counting: Counting) -> Iterator[AuditRecord]:
-    since_ms, until_ms = _ms(counting.since), _ms(counting.until)
+    since_ms, until_ms = to_ms(counting.since), to_ms(counting.until)
     seen = set[tuple[str, int]]()
     for row in history.rows_up_to(ends(history.engine), since_ms):
-        if counting.refused and (row["allowed"] or row["begun"]):
+        if counting.refused and not is_refusal(row):
             continue
         place = str(row["writer"]), int(str(row["sequence"]))
         if place in seen or int(str(row["at_ms"])) >= until_ms:
@@ -161,29 +162,25 @@ def _report(counts: _Counts, counting: Counting) -> Report:
 
 def _time_line(by_bar: Mapping[int, int], counting: Counting) -> dict[str, int]:
     """The decisions of each hour or day from the first record on, also of those without any."""
-    bar_ms = _bar_ms(counting)
-    last = (_ms(counting.until) - 1) // bar_ms
+    bar_ms = _barto_ms(counting)
+    last = (to_ms(counting.until) - 1) // bar_ms
     first = min(by_bar, default=last)
     return {_bar_name(bar, bar_ms): by_bar.get(bar, 0) for bar in range(first, last + 1)}
 
 
-def _bar_ms(counting: Counting) -> int:
+def _barto_ms(counting: Counting) -> int:
     hourly = counting.until - counting.since <= _HOURS
     return int(timedelta(hours=1 if hourly else 24).total_seconds() * 1000)
 
 
 def _bar_name(bar: int, bar_ms: int) -> str:
     form = "%Y-%m-%d %H:00" if bar_ms < 86_400_000 else "%Y-%m-%d"
-    return datetime.fromtimestamp(bar * bar_ms / 1000, UTC).strftime(form)
+    return from_ms(bar * bar_ms).strftime(form)
 
 
 def _label(key: Sequence[str]) -> str:
     return ", ".join(each or "-" for each in key)
 
 
-def _ms(at: datetime) -> int:
-    return int(at.timestamp() * 1000)
-
-
 def _moment(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+    return from_ms(at_ms).isoformat(timespec="seconds")

@@ -11,11 +11,13 @@ Rules:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from catalog.base.times import from_ms
 from catalog.db.engine import read
 from catalog.key_management.key_list import ListedKey
 from catalog.kms_server.store import made_ms
@@ -88,9 +90,7 @@ def expiring_report(services: Services, period: Period, pause: Callable[[], None
     found = [(key, due) for key, use in _keys(services, pause) for due in _due(services, key, use, period)]
     found.sort(key=lambda each: (each[1].at or period.now, each[0].stored.pek.ref.pek_id, each[1].reason))
     keys = [_document(key, due) for key, due in found]
-    amounts: dict[str, int] = {}
-    for each in keys:
-        amounts[each["reason"]] = amounts.get(each["reason"], 0) + 1
+    amounts = Counter(str(each["reason"]) for each in keys)
     return Report(
         "Keys that are due",
         _COLUMNS,
@@ -146,7 +146,7 @@ def _keys(services: Services, pause: Callable[[], None]) -> Iterator[tuple[Liste
 def _due(services: Services, key: ListedKey, use: _Use, period: Period) -> Iterator[_Due]:
     pek = key.stored.pek
     if pek.destroy_after_ms is not None:
-        at = _time(pek.destroy_after_ms)
+        at = from_ms(pek.destroy_after_ms)
         if at <= period.now:
             yield _Due(at, "destruction", "It cannot be kept any more. The next clean-up destroys it.")
         elif at <= period.now + period.within:
@@ -157,7 +157,7 @@ def _due(services: Services, key: ListedKey, use: _Use, period: Period) -> Itera
     if services.invocations.needs_rotation(use.times):
         yield _Due(None, "encryption limit", f"{_rotate(key)} It has encrypted {use.times:,} times.")
     if period.rotate_after is not None:
-        at = _time(use.since_ms) + period.rotate_after
+        at = from_ms(use.since_ms) + period.rotate_after
         if at <= period.now + period.within:
             yield _Due(at, "age", _rotate(key))
 
@@ -191,10 +191,6 @@ def _owner(key: ListedKey) -> str:
 def _table(key: ListedKey) -> str:
     """Return how commands call the table of a key."""
     return str(key.stored.table or key.stored.pek.table_uuid)
-
-
-def _time(at_ms: int) -> datetime:
-    return datetime.fromtimestamp(at_ms / 1000, UTC)
 
 
 def _moment(at: datetime) -> str:

@@ -8,7 +8,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -173,9 +174,9 @@ def _report(tables: list[dict[str, Any]]) -> Report:
     left = sorted((each for each in tables if each["old-files"]), key=lambda each: -each["old-files"])
     old = {each["table"]: each["old-files"] for each in left[:_BARS]}
     charts = [
-        Chart("Tables by encryption", _amounts(each["encryption"] or "unknown" for each in tables)),
+        Chart("Tables by encryption", Counter(each["encryption"] or "unknown" for each in tables)),
         Chart("Tables with the most old files", old),
-        Chart("Tables by encryption rules", _amounts(each["rules"] for each in tables if each["rules"])),
+        Chart("Tables by encryption rules", Counter(each["rules"] for each in tables if each["rules"])),
     ]
     return Report(
         "Encryption of tables",
@@ -207,13 +208,6 @@ def _row(table: dict[str, Any]) -> tuple[Any, ...]:
         ", ".join([table["rules"], *table["violations"]]) if table["rules"] else None,
         table["problem"],
     )
-
-
-def _amounts(names: Iterable[str]) -> dict[str, int]:
-    amounts: dict[str, int] = {}
-    for each in names:
-        amounts[each] = amounts.get(each, 0) + 1
-    return amounts
 
 
 def _moment(at_ms: int | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any, Final
 
 from catalog.base.identifiers import TableName
@@ -31,10 +32,7 @@ def tables_report(services: Services, advance: Advance = silently) -> Report:
         _table(name, listed[name], found)
         for name, found in of_each(list(listed), services.loader.load, advance)
     ]
-    amounts: dict[str, int] = {}
-    for each in tables:
-        what = str(each["encryption"] or "unknown")
-        amounts[what] = amounts.get(what, 0) + 1
+    amounts = Counter(str(each["encryption"] or "unknown") for each in tables)
     rows = [tuple(each[name] for name in _COLUMNS) for each in tables]
     return Report("Tables", _COLUMNS, rows, {"tables": tables}, [Chart("Tables by encryption", amounts)])
 

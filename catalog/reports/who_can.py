@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
@@ -195,9 +196,9 @@ def _report(
         "groups-without-known-users": people.without_members,
         "definer-views": doors,
     }
-    amounts: dict[str, int] = {}
+    amounts = Counter[str]()
     for each_label, count, *_ in rows:
-        amounts[each_label] = amounts.get(each_label, 0) + count
+        amounts[each_label] += count
     charts = [Chart("Users by access", amounts)]
     title = f"Who can {question.access} {what}"
     return Report(title, _COLUMNS, rows, document, charts, _notes(question, document))

@@ -26,7 +26,7 @@ def leave_rows_to_nightly(items: Iterable[pytest.Item]) -> None:
 
 
 def _spread(rows: int, count: int) -> set[int]:
-    """As many of so many numbers, at equal distances, from the first one to the last one."""
+    """Return `count` of so many numbers, at equal distances, the first and the last among them."""
     if count < 2:
         raise ValueError(f"rows_by_day takes the first row and the last one, and so at least 2, not {count}.")
     return {round(each * (rows - 1) / (count - 1)) for each in range(count)}

@@ -57,7 +57,10 @@ def explain_access(
     named = resource_named(resource)
     require_service(services, caller, "admin.policies.check", str(named))
     facts = _facts(services, caller, named) if live else TableFacts(None)
-    asked = AccessRequest(_user(services, user), named, access, facts.owner)
+    known = services.principals.find(user)
+    # A user who is not known has no groups and roles. Tokens of one who is can be refused all the same.
+    principal = Principal(user) if known is None else known.principal
+    asked = AccessRequest(principal, named, access, facts.owner)
     table = replace(facts.known, service=services.catalog)
     question = Question(asked, services.now(), table, through, engine or None)
     considered, explanation = explained(services.policies.in_force().stored, question)
@@ -69,20 +72,8 @@ def explain_access(
         explanation=explanation,
         remarks=list(remarks(considered, explanation)),
         at=considered.now,
-        refused=_why_refused(services, user),
+        refused=None if known is None else services.principals.why_unknown(known),
     )
-
-
-def _user(services: Services, name: str) -> Principal:
-    """Return a user with the groups and roles that are known; one who is not known has none."""
-    found = services.principals.find(name)
-    return Principal(name) if found is None else found.principal
-
-
-def _why_refused(services: Services, name: str) -> str | None:
-    """Return why the tokens of a user are refused now, whatever policies say; None if they are not."""
-    found = services.principals.find(name)
-    return None if found is None else services.principals.why_unknown(found)
 
 
 def _facts(services: Services, caller: Caller, resource: Resource) -> TableFacts:

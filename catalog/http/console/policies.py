@@ -157,11 +157,7 @@ def _values(given: dict[str, Any]) -> str:
 
 
 def _item(title: str, item: dict[str, Any]) -> ShownItem:
-    whom = [
-        f"{what} {_joined(item[name])}"
-        for what, name in (("users", "users"), ("groups", "groups"), ("roles", "roles"))
-        if item.get(name)
-    ]
+    whom = [f"{what} {_joined(item[what])}" for what in ("users", "groups", "roles") if item.get(what)]
     accesses = [
         str(each.get("type")) for each in item.get("accesses") or () if each.get("isAllowed") is not False
     ]
