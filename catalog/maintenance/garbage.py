@@ -30,6 +30,7 @@ from catalog.authorization.authorizer import Caller
 from catalog.base import crash_points
 from catalog.base.errors import CommitConflict
 from catalog.base.identifiers import TableName
+from catalog.base.progress import Tell, silent
 from catalog.context import ServiceContext
 from catalog.db.engine import read, write
 from catalog.reading.loading import LoadedTable
@@ -49,8 +50,6 @@ MIN_AGE: Final = timedelta(seconds=MIN_AGE_OF_GARBAGE_S)
 _BATCH: Final = 50
 #: How often a batch is decided again because of other commits.
 _ATTEMPTS: Final = 10
-
-Progress = Callable[[str, int, int | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +132,7 @@ class GarbageCollector:
         *,
         remove: bool = False,
         scope: Scope | None = None,
-        progress: Progress | None = None,
+        progress: Tell = silent,
     ) -> Garbage:
         """List a table's garbage, and remove it if requested.
 
@@ -153,7 +152,7 @@ class GarbageCollector:
             LocationInvalid: a file has a name that no reader is handed.
             StorageUnavailable: storage does not answer; a part can be removed.
         """
-        tell, scope = progress or _silent, scope or Scope()
+        scope = scope or Scope()
         self._context.require(caller, _ACTION, name)
         with self._context.authorizer.recorded(caller, _ACTION, str(name)):
             table = self._context.loader.load_sealed(name)
@@ -164,10 +163,10 @@ class GarbageCollector:
             with read(self._context.engine) as connection:
                 self._require_alone(connection, table.record, _UNKNOWN)
                 kept = sessions.unclosed(connection, table.record.id)
-            files = self._found(table, kept, scope, tell)
+            files = self._found(table, kept, scope, progress)
             crash_points.point("clean-up:listed")
             locations = [each.location for each in files]
-            removed = self._remove_all(table, locations, _UNKNOWN, tell) if remove else []
+            removed = self._remove_all(table, locations, _UNKNOWN, progress) if remove else []
             return Garbage(files, len(removed))
 
     def remove_unnamed(self, table: LoadedTable, files: Sequence[Location]) -> list[Location]:
@@ -184,10 +183,10 @@ class GarbageCollector:
             as `collect`.
         """
         own = [each for each in files if table.record.location.contains(each)]
-        return self._remove_all(table, own, _EXPIRED, _silent)
+        return self._remove_all(table, own, _EXPIRED, silent)
 
     def _found(
-        self, table: LoadedTable, kept: list[Location], scope: Scope, tell: Progress
+        self, table: LoadedTable, kept: list[Location], scope: Scope, tell: Tell
     ) -> tuple[StoredObject, ...]:
         named, latest = self.named(table, removed=True), self._latest(table, scope)
         start = table.record.location if scope.location is None else scope.location
@@ -225,7 +224,7 @@ class GarbageCollector:
         return scope.older_than
 
     def _remove_all(
-        self, table: LoadedTable, files: Sequence[Location], rule: _Rule, tell: Progress
+        self, table: LoadedTable, files: Sequence[Location], rule: _Rule, tell: Tell
     ) -> list[Location]:
         removed: list[Location] = []
         named = self.named(table, removed=rule.removed) if files else frozenset[str]()
@@ -308,10 +307,6 @@ class GarbageCollector:
 
 def _is_garbage(location: Location, named: frozenset[str], kept: Iterable[Location]) -> bool:
     return location.canonical not in named and not any(each.contains(location) for each in kept)
-
-
-def _silent(what: str, done: int, total: int | None) -> None:
-    """Ignore progress."""
 
 
 def _under_way(table: LoadedTable) -> CommitConflict:
